@@ -1,0 +1,1 @@
+"""A vLLM-style engine simulation: pure core, offline driver and live loop."""

@@ -1,0 +1,43 @@
+"""What one pass decided and produced: the single value that `execute_pass` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mocker_core.events import AdmissionEvent, KvEvent, OutputSignal, PrefillChunk, SchedulerLifecycleEvent
+from mocker_core.metrics import ForwardPassMetrics, MockerMetrics
+from mocker_core.request import RequestId
+
+
+@dataclass(slots=True)
+class EnginePassResult:
+    """One pass, complete. Nothing of it is visible outside until the publisher publishes it.
+
+    `outputs` are in running order, all stamped `end_ms`. `gaps` are the inter-token gaps that this
+    pass closed, as (gap_ms, how many requests had it). `kv_events` are the pass's own.
+    """
+
+    start_ms: float
+    end_ms: float
+    outputs: list[OutputSignal]
+    admissions: list[AdmissionEvent]
+    metrics: MockerMetrics
+    scheduled: bool
+    completed: int = 0
+    lifecycle: list[SchedulerLifecycleEvent] = field(default_factory=list)
+    kv_events: tuple[KvEvent, ...] = ()
+    preempted: list[RequestId] = field(default_factory=list)
+    prefill_chunks: list[PrefillChunk] = field(default_factory=list)
+    gaps: list[tuple[float, int]] = field(default_factory=list)
+    fpm: ForwardPassMetrics | None = None
+
+    def made_progress(self, metrics_before: MockerMetrics) -> bool:
+        """Zero-progress test of engine.md section 6, but for commands and grants."""
+        return bool(
+            self.scheduled
+            or self.outputs
+            or self.admissions
+            or self.lifecycle
+            or self.kv_events
+            or self.metrics != metrics_before
+        )
