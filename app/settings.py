@@ -1,7 +1,7 @@
 """`ServeSettings`: everything `mocker serve` can be told, declared once with default, range and help.
 
-Flags, environment variables, YAML keys, `--help` and docs/configuration.md all derive from it. It is built once at
-the edge (`settings_load`) and passed down. Must not know argv, files or the environment.
+Flags, environment variables, YAML keys, `--help` and docs/configuration.md all derive from it. It is built
+once at the edge (`settings_load`) and passed down. Must not know argv, files or the environment.
 """
 
 from __future__ import annotations
@@ -255,7 +255,8 @@ class ServeSettings:
             "max_model_len": self.max_model_len or self.pool_tokens,
             "dp_size": self.data_parallel_size,
             "worker_type": self.worker_type,
-            "enable_kv_events": bool((self.kv_events_config or {}).get("enable_kv_cache_events")),
+            # /admin/events/kv shows them whether or not they are published by kv_events_config.
+            "enable_kv_events": True,
         }
         return MockEngineArgs.from_mapping(values)
 

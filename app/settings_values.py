@@ -223,11 +223,8 @@ def _size(text: str) -> int:
     base = 1000 if letter == letter.lower() else 1024
     if "." in number and (not letter or base == 1024):
         raise _WrongValueError
-    return (
-        round(float(number) * base ** _POWERS[letter.lower()])
-        if "." in number
-        else (int(number) * base ** _POWERS[letter.lower()])
-    )
+    factor: int = base ** _POWERS[letter.lower()]
+    return round(float(number) * factor) if "." in number else int(number) * factor
 
 
 def _mapping(setting: Setting, text: str) -> Mapping[str, object]:
