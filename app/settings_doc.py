@@ -32,10 +32,10 @@ A setting has one name in four places. Who comes first in this list wins:
 
 Flags and keys take dashes or underscores. `--flag value` and `--flag=value` are the same; a switch is turned
 off with `--no-flag`. A list takes several values after one flag, the flag again, or a JSON list; in the
-environment its items are separated by commas. A JSON object may be written out, taken from a file (`@FILE`), or
-set key by key (`--kv-transfer-config.kv_role kv_producer`). Sizes may end in k, m, g, t (powers of 1000) or
-K, M, G, T (powers of 1024). In YAML null means the default. A wrong value, an unknown flag or an unknown key
-stops the start.
+environment its items are separated by commas. A JSON object may be written out, taken from a file (`@FILE`),
+or set key by key (`--kv-transfer-config.kv_role kv_producer`). Sizes may end in k, m, g, t (powers of 1000)
+or K, M, G, T (powers of 1024). In YAML null means the default. A wrong value, an unknown flag or an unknown
+key stops the start.
 
 Settings marked **vLLM** have the name and the meaning that they have in vLLM.
 """

@@ -94,6 +94,7 @@ class _WrongValueError(Exception):
     """The value does not fit; the caller knows the sentence."""
 
 
+_UNSET = frozenset({"none", "null", "auto"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 BOOL_WORDS = _TRUE | _FALSE
@@ -143,7 +144,7 @@ def _refusal(setting: Setting, value: object, where: str) -> ArgumentError:
 
 def _from_text(setting: Setting, text: str) -> object:
     stripped = text.strip()
-    if setting.default is None and setting.kind is not Kind.LIST and stripped.lower() in ("none", "null"):
+    if setting.default is None and setting.kind is not Kind.LIST and stripped.lower() in _UNSET:
         return None
     try:
         match setting.kind:
