@@ -23,7 +23,9 @@ from tests.shared_cases import (
 )
 
 REFERENCE_DIR = Path(__file__).parent
-SHARED_NAMES = shared_case_names() or [pytest.param("", marks=pytest.mark.skip(reason=SKIP_REASON))]
+SHARED_NAMES: list[Any] = shared_case_names() or [
+    pytest.param("", marks=pytest.mark.skip(reason=SKIP_REASON))
+]
 
 
 def replay_case(case: ReplayCase) -> list[dict[str, Any]]:
