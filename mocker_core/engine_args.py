@@ -120,7 +120,9 @@ class MockEngineArgs:
         for name, value in values.items():
             if name not in known:
                 near = get_close_matches(name, known, n=1)
-                hint = f" Did you mean {near[0]}?" if near else f" Known arguments: {', '.join(sorted(known))}."
+                hint = (
+                    f" Did you mean {near[0]}?" if near else f" Known arguments: {', '.join(sorted(known))}."
+                )
                 raise ArgumentError(f"{name} is not an engine argument.{hint}")
             if value is not None:
                 kept[name] = value
@@ -179,7 +181,7 @@ def _enum(name: str, enum: type[StrEnum], value: object) -> StrEnum:
     if value == "sglang" and enum is EngineType:
         raise ArgumentError("engine_type is 'sglang'; this version simulates vllm and trtllm only.")
     try:
-        return enum(value)
+        return enum(str(value))
     except ValueError:
         allowed = ", ".join(member.value for member in enum)
         raise ArgumentError(f"{name} is {value!r}; it must be one of {allowed}.") from None
@@ -210,5 +212,7 @@ def _reasoning(values: Mapping[str, Any]) -> ReasoningArgs:
             raise ArgumentError(f"reasoning.{name} is unknown; known names: {', '.join(sorted(known))}.")
     args = ReasoningArgs(**values)
     if not 0.0 <= args.thinking_ratio <= 1.0:
-        raise ArgumentError(f"reasoning.thinking_ratio is {args.thinking_ratio!r}; it must be within 0 and 1.")
+        raise ArgumentError(
+            f"reasoning.thinking_ratio is {args.thinking_ratio!r}; it must be within 0 and 1."
+        )
     return args

@@ -1,12 +1,12 @@
 """Every error the core can raise, as one tree. The HTTP edge maps it to statuses in one place.
 
-    MockerError
-    ├── ArgumentError            a wrong engine argument or trace: refused at start-up
-    ├── RequestError             a request that this engine can never serve (HTTP 400)
-    ├── DuplicateIdError         an id that is alive already (HTTP 409)
-    ├── WrongWorkerTypeError     a handoff command on a worker without that role (HTTP 409)
-    ├── HandoffProtocolError     a coordinator fact or acknowledgement that contradicts an earlier one
-    └── EngineDeadError          the scheduler loop ended; nothing will be served any more (HTTP 503)
+MockerError
+├── ArgumentError            a wrong engine argument or trace: refused at start-up
+├── RequestError             a request that this engine can never serve (HTTP 400)
+├── DuplicateIdError         an id that is alive already (HTTP 409)
+├── WrongWorkerTypeError     a handoff command on a worker without that role (HTTP 409)
+├── HandoffProtocolError     a coordinator fact or acknowledgement that contradicts an earlier one
+└── EngineDeadError          the scheduler loop ended; nothing will be served any more (HTTP 503)
 """
 
 from __future__ import annotations
