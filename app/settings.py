@@ -49,7 +49,7 @@ def _mocker(default: object, help: str, **more: Any) -> Any:
 def _declare(default: object, spec: dict[str, Any]) -> Any:
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=spec)
-    return dataclasses.field(default=default, metadata=spec)
+    return dataclasses.field(default=default, metadata=spec, repr=not spec.get("secret", False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +245,13 @@ class ServeSettings:
             return self.disaggregation_mode
         role = (self.kv_transfer_config or {}).get("kv_role")
         return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(str(role), "aggregated")
+
+    def public_values(self) -> dict[str, object]:
+        """Every setting by name for a person to read; of a secret only whether it is set."""
+        return {
+            name: bool(getattr(self, name)) if setting.secret else getattr(self, name)
+            for name, setting in settings_by_name().items()
+        }
 
     def engine_args(self) -> MockEngineArgs:
         """The engine's part of these settings. Raises ArgumentError for a value that the engine refuses."""

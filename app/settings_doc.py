@@ -26,7 +26,7 @@ Generated from `app/settings.py` by `make docs`; edit the settings there, not th
 A setting has one name in four places. Who comes first in this list wins:
 
 1. a flag: `mocker serve --max-num-seqs 64`
-2. an environment variable: `MOCKER_MAX_NUM_SEQS=64`
+2. an environment variable: `MOCKER_MAX_NUM_SEQS=64` (an empty one counts as unset)
 3. a key of the YAML file given with `--config FILE` or `MOCKER_CONFIG`: `max-num-seqs: 64`
 4. the default
 

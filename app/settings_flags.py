@@ -185,8 +185,9 @@ def _store_nested(given: GivenFlags, setting: Setting, shown: str, path: str, te
         value = json.loads(text)
     except ValueError:
         value = text
-    whole = given.values.setdefault(setting.name, {})
-    assert isinstance(whole, dict)
+    whole = given.values.get(setting.name)
+    if not isinstance(whole, dict):
+        whole = given.values[setting.name] = {}
     *parents, last = path.split(".")
     for key in parents:
         whole = whole.setdefault(key, {})

@@ -56,6 +56,8 @@ def _environment(environ: Mapping[str, str], notices: list[str]) -> dict[str, ob
     for variable in sorted(environ):
         text = environ[variable]
         setting = settings.get(variable)
+        if not text:
+            continue  # Compose files and charts pass an unset value on as an empty one.
         if setting is None:
             if variable.startswith(_PREFIX) and variable not in _OTHER_VARIABLES:
                 _suspect(variable, settings, notices)

@@ -181,7 +181,7 @@ def _from_yaml(setting: Setting, value: object) -> object:
             return (str(value),)
         if kind is Kind.FLOAT:
             return float(value)
-        if kind in (Kind.INT, Kind.SIZE) and value == int(value):
+        if kind in (Kind.INT, Kind.SIZE) and math.isfinite(value) and value == int(value):
             return int(value)
         if kind is Kind.MAPPING and setting.shorthand == "thinking_ratio":
             return {"thinking_ratio": float(value)}

@@ -107,6 +107,12 @@ def test_wrong_yaml_value_names_the_file_and_the_key(config: Path) -> None:
     assert refusal("--config", str(config)).startswith(f"port in {config} is [1]; it must be a whole number")
 
 
+@pytest.mark.parametrize("value", [".inf", "2020-01-01", "true", "{a: 1}", "1.5"])
+def test_wrong_yaml_number_is_refused(config: Path, value: str) -> None:
+    config.write_text(f"port: {value}\n")
+    assert "it must be a whole number" in refusal("--config", str(config))
+
+
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     assert "cannot be read" in refusal("--config", str(tmp_path / "absent.yaml"))
 
@@ -115,6 +121,10 @@ def test_kubernetes_service_address_in_the_port_variable_is_ignored() -> None:
     env = {"MOCKER_PORT": "tcp://10.0.0.1:80", "MOCKER_PORT_80_TCP_ADDR": "10.0.0.1"}
     assert load(env=env).port == 8000
     assert "Kubernetes" in notices(env=env)
+
+
+def test_empty_variable_counts_as_unset() -> None:
+    assert load(env={"MOCKER_PORT": "", "MOCKER_MODEL": ""}) == ServeSettings()
 
 
 def test_misspelt_variable_is_noticed_and_others_are_left_alone() -> None:
@@ -210,6 +220,9 @@ def test_flag_without_its_value_is_refused() -> None:
 
 def test_key_after_a_dot_needs_a_json_setting() -> None:
     assert "not a JSON object" in refusal("--port.x", "1")
+    settings = load("--kv-transfer-config", "none", "--kv-transfer-config.extra.deep", "[1]")
+    assert settings.kv_transfer_config == {"extra": {"deep": [1]}}
+    assert "plain value" in refusal("--timing-model", "fixed", "--timing-model.type.x", "1")
 
 
 # vLLM's other flags
@@ -264,6 +277,13 @@ def test_a_flag_is_either_modelled_or_ignored() -> None:
 )
 def test_wrong_value_is_refused_in_one_sentence(argv: list[str], part: str) -> None:
     assert part in refusal(*argv)
+
+
+def test_secrets_are_neither_printed_nor_public() -> None:
+    settings = load("--api-key", "hidden-a", "--admin-key", "hidden-b")
+    assert "hidden" not in repr(settings)
+    public = settings.public_values()
+    assert (public["api_key"], public["admin_key"], public["port"]) == (True, True, 8000)
 
 
 def test_refused_secret_is_not_shown(config: Path) -> None:
