@@ -68,8 +68,6 @@ class RankContext:
 
 class Boundary:
     """Serves one rank's inputs between and during passes: always shutdown first, then cancellations."""
-    first.
-    """
 
     def __init__(self, context: RankContext) -> None:
         self._core = context.core
