@@ -158,7 +158,9 @@ def _segments(hash_ids: Sequence[int], start: int, end: int, span: int) -> Itera
 
 
 class TraceSequence:
-    """`BlockSequence` of a trace row. Generated tokens are unique to the request, so its own blocks only re-hit."""
+    """`BlockSequence` of a trace row. Generated tokens are unique to the request, so its own blocks only
+    re-hit.
+    """
 
     __slots__ = ("_identities", "_row")
 

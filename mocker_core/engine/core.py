@@ -57,7 +57,9 @@ class EngineCore:
         return not self.scheduler.waiting and not self.scheduler.num_running
 
     def receive(self, request: DirectRequest) -> None:
-        """Put a request into the waiting queue. Raises DuplicateIdError or RequestError; then nothing changed."""
+        """Put a request into the waiting queue. Raises DuplicateIdError or RequestError; then nothing
+        changed.
+        """
         self.scheduler.waiting.add(self.accept(request, max_output=request.num_output_tokens))
 
     def accept(self, request: DirectRequest, *, max_output: int) -> SchedRequest:
@@ -67,7 +69,8 @@ class EngineCore:
         prompt_tokens = request.num_prompt_tokens
         if prompt_tokens < 1 or max_output < 0:
             raise RequestError(
-                f"a request needs at least 1 prompt token and max_tokens >= 0; got {prompt_tokens} and {max_output}."
+                f"a request needs at least 1 prompt token and max_tokens >= 0; "
+                f"got {prompt_tokens} and {max_output}."
             )
         output = request.output_token_ids
         if output is None:

@@ -1,4 +1,6 @@
-"""The forward-pass snapshot (FPM): what a pass computes and what waits behind it (engine.md section 4, end)."""
+"""The forward-pass snapshot (FPM): what a pass computes and what waits behind it (engine.md section 4,
+end).
+"""
 
 from __future__ import annotations
 

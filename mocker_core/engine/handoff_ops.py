@@ -53,7 +53,9 @@ class DestinationState(Enum):
 
 
 class HandoffOps:
-    """Sources by handoff id (running or held) and destinations by handoff id (pending, reserved or active)."""
+    """Sources by handoff id (running or held) and destinations by handoff id (pending, reserved or
+    active).
+    """
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
@@ -84,7 +86,9 @@ class HandoffOps:
     def apply(
         self, command: SchedulerCommand, *, allow_destination_grant: bool, now_ms: float
     ) -> CommandEffects:
-        """Apply one command; an Applied one outside a pass, and a new destination, come with one grant attempt."""
+        """Apply one command; an Applied one outside a pass, and a new destination, come with one grant
+        attempt.
+        """
         result = self._apply(command, now_ms)
         attempts = isinstance(result, Applied | DestinationAccepted)
         lifecycle = self.try_grant(now_ms) if allow_destination_grant and attempts else []
@@ -149,7 +153,9 @@ class HandoffOps:
         return SourceHeld(request.handoff_id, request.request_id, delay_ms, request.num_prompt_tokens)
 
     def forget(self, request: SchedRequest) -> None:
-        """The request ended or is dropped: strike it from the ledgers. Its blocks are the caller's to free."""
+        """The request ended or is dropped: strike it from the ledgers. Its blocks are the caller's to
+        free.
+        """
         handoff_id = request.handoff_id
         if handoff_id is None:
             handoff_id = request.destination_of
@@ -212,7 +218,8 @@ class HandoffOps:
         self._check_new(handoff_id)
         if not core.policy.supports_destinations:
             raise WrongWorkerTypeError(
-                f"engine_type {core.args.engine_type.value} can't reserve a destination; use engine_type vllm."
+                f"engine_type {core.args.engine_type.value} can't reserve a destination; "
+                "use engine_type vllm."
             )
         state = core.accept(request, max_output=request.num_output_tokens)
         try:
@@ -231,13 +238,14 @@ class HandoffOps:
         prompt = state.num_prompt_tokens
         if args.max_model_len is not None and prompt >= args.max_model_len:
             raise RequestError(
-                f"the prompt has {prompt} tokens, but max_model_len is {args.max_model_len}; shorten the prompt."
+                f"the prompt has {prompt} tokens, but max_model_len is {args.max_model_len}; "
+                "shorten the prompt."
             )
         if self._core.policy.can_never_run(state):
             room = args.num_gpu_blocks * args.block_size
             raise RequestError(
-                f"the prompt has {prompt} tokens and may grow by {state.limit}, but the KV pool holds {room} tokens; "
-                "shorten the prompt or lower max_tokens."
+                f"the prompt has {prompt} tokens and may grow by {state.limit}, but the KV pool holds "
+                f"{room} tokens; shorten the prompt or lower max_tokens."
             )
 
     def _activate(self, handoff_id: HandoffId) -> CommandResult:
@@ -254,7 +262,9 @@ class HandoffOps:
         return Applied()
 
     def _take_blocks(self, request: SchedRequest, now_ms: float) -> int | None:
-        """Pin the resident prefix and take fresh blocks for the rest of the prompt; None if that can't be met."""
+        """Pin the resident prefix and take fresh blocks for the rest of the prompt; None if that can't be
+        met.
+        """
         core = self._core
         prompt = request.num_prompt_tokens
         hits = (

@@ -25,7 +25,9 @@ _HandoffCommand = ActivateDestination | ReleaseSource
 
 
 class DisaggregatedReplay(OfflineReplay):
-    """`num_prefill_workers` and `num_decode_workers` workers, each pool round robin. A handoff's id is its row's index."""
+    """`num_prefill_workers` and `num_decode_workers` workers, each pool round robin. A handoff's id is its
+    row's index.
+    """
 
     def __init__(
         self,
@@ -43,8 +45,8 @@ class DisaggregatedReplay(OfflineReplay):
             raise ArgumentError(f"num_decode_workers is {num_decode_workers}; it must be >= 1.")
         if prefill_args.block_size != decode_args.block_size:
             raise ArgumentError(
-                f"block_size is {prefill_args.block_size} for prefill and {decode_args.block_size} for decode; "
-                "a handoff needs the same on both sides."
+                f"block_size is {prefill_args.block_size} for prefill and {decode_args.block_size} for "
+                "decode; a handoff needs the same on both sides."
             )
         super().__init__(
             trace,
@@ -119,7 +121,9 @@ class DisaggregatedReplay(OfflineReplay):
         self._note_lifecycle(worker, effects.lifecycle, now_ms)
 
     def _apply_commands(self, now_ms: float) -> None:
-        """Finished transfers and waiting commands of idle workers, until nothing is left to do at this instant."""
+        """Finished transfers and waiting commands of idle workers, until nothing is left to do at this
+        instant.
+        """
         while True:
             while self._transfers and self._transfers[0][0] <= now_ms + SLACK_MS:
                 index = heapq.heappop(self._transfers)[2]

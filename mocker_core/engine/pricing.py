@@ -56,7 +56,9 @@ class Pricing:
         return count, tokens
 
     def _decodes_here(self, request: SchedRequest) -> bool:
-        """A first token comes from the prefill, unless that ran elsewhere; a prefill worker decodes local work only."""
+        """A first token comes from the prefill, unless that ran elsewhere; a prefill worker decodes local
+        work only.
+        """
         if request.request.local or self._worker_type is WorkerType.AGGREGATED:
             return request.generated > 0
         return self._worker_type is WorkerType.DECODE

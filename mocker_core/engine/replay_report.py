@@ -81,7 +81,9 @@ def _span(start_ms: float | None, end_ms: float | None) -> float | None:
 def summarize(
     rows: Sequence[ReplayRow], gaps: Sequence[tuple[float, int]], duration_ms: float, wall_s: float
 ) -> dict[str, float | int | None]:
-    """The flat report. `gaps` are inter-token gaps as (gap_ms, how many). Rejected rows count in counts only."""
+    """The flat report. `gaps` are inter-token gaps as (gap_ms, how many). Rejected rows count in counts
+    only.
+    """
     completed = [row for row in rows if row.status == "completed"]
     input_tokens = sum(row.input_length for row in completed)
     output_tokens = sum(row.output_length for row in completed)

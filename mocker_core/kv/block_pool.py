@@ -33,7 +33,8 @@ class BlockPool:
         self.events = events
         self.free_blocks = capacity
         self.in_copy_blocks = 0
-        # Grows whenever a block may have become active: bounds how much a stale prefill cost can have improved.
+        # Grows whenever a block may have become active: bounds how much a stale prefill cost can have
+        # improved.
         self.activations = 0
         self._first: dict[BlockIdentity, CachedBlock] = {}
         self._later_copies: dict[BlockIdentity, list[CachedBlock]] = {}
@@ -85,7 +86,9 @@ class BlockPool:
         return fresh + inactive_reused - self.free_blocks - len(self._inactive)
 
     def allocate(self, reuse: Sequence[CachedBlock], fresh: int) -> bool:
-        """Take a reference on each of `reuse` and `fresh` private blocks, or change nothing and return False."""
+        """Take a reference on each of `reuse` and `fresh` private blocks, or change nothing and return
+        False.
+        """
         if reuse:
             if self.shortfall(reuse, fresh) > 0:
                 return False

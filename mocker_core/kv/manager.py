@@ -56,7 +56,9 @@ class KVCacheManager:
         return -(-num_tokens // self.block_size)
 
     def prefill_cost(self, table: BlockTable, num_tokens: int, *, complete: bool) -> PrefillCost:
-        """Tokens of the resident prefix of a sequence of `num_tokens`; the last token is recomputed unless complete."""
+        """Tokens of the resident prefix of a sequence of `num_tokens`; the last token is recomputed unless
+        complete.
+        """
         if not self.enable_prefix_caching:
             return PrefillCost(0, 0)
         size = self.block_size

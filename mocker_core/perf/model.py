@@ -1,4 +1,6 @@
-"""What a pass costs: the `PerfModel` protocol and the models that need no data files (engine.md section 5)."""
+"""What a pass costs: the `PerfModel` protocol and the models that need no data files (engine.md section
+5).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from typing import NamedTuple, Protocol
 
 
 class PassWork(NamedTuple):
-    """The work of one pass, as a timing model sees it. Lengths in tokens; integer means as the reference takes them."""
+    """The work of one pass, as a timing model sees it. Lengths in tokens; integer means as the reference
+    takes them.
+    """
 
     prefill_batch: int
     prefill_mean_isl: int

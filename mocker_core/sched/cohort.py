@@ -30,7 +30,8 @@ class DecodeCohort:
         self.sum_tokens = 0
         self.sum_squares = 0
         self.last_end_ms = 0.0
-        # Inner dicts serve as ordered sets: a request that leaves and joins again may be due twice at one step.
+        # Inner dicts serve as ordered sets: a request that leaves and joins again may be due twice at one
+        # step.
         self._blocks_due: dict[int, dict[SchedRequest, None]] = {}
         self._ends_due: dict[int, dict[SchedRequest, None]] = {}
 
@@ -70,7 +71,9 @@ class DecodeCohort:
         return [] if due is None else sorted(due, key=_run_order)
 
     def step(self, end_ms: float) -> list[SchedRequest]:
-        """Every member samples one token at `end_ms`; returns those that are complete now, in running order."""
+        """Every member samples one token at `end_ms`; returns those that are complete now, in running
+        order.
+        """
         count = len(self.members)
         self.sum_squares += 2 * self.sum_tokens + count
         self.sum_tokens += count

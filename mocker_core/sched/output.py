@@ -17,7 +17,9 @@ from mocker_core.request import RequestId
 
 
 class FinishedRequest(NamedTuple):
-    """The facts of a request that ended in a pass. Times in ms of engine time; None where it never came so far."""
+    """The facts of a request that ended in a pass. Times in ms of engine time; None where it never came so
+    far.
+    """
 
     request_id: RequestId
     rejected: bool

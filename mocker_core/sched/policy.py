@@ -1,4 +1,6 @@
-"""Every difference between engine types (engine.md 4.6): vllm admits what fits now, trtllm reserves the whole future."""
+"""Every difference between engine types (engine.md 4.6): vllm admits what fits now, trtllm reserves the
+whole future.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ from mocker_core.sched.state import SchedRequest
 
 
 class WaitingQueue:
-    """Priority FCFS with a front line. Removal is lazy in the heap, so every operation is O(log n) or better."""
+    """Priority FCFS with a front line. Removal is lazy in the heap, so every operation is O(log n) or
+    better.
+    """
 
     def __init__(self) -> None:
         self._front: deque[SchedRequest] = deque()

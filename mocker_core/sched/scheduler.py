@@ -118,7 +118,8 @@ class Scheduler:
             if tokens > request.table.num_blocks * size:
                 outcome = self._try_allocate(request, tokens, [], this_pass)
                 if outcome is Scheduled.BLOCKED and self.policy.preemption_mode is PreemptionMode.LIFO:
-                    # Victims come from the end of the order, which has not had its token yet: the cohort stays whole.
+                    # Victims come from the end of the order, which has not had its token yet: the cohort
+                    # stays whole.
                     outcome = self._allocate(request, tokens, [], this_pass)
                     if outcome is Scheduled.SELF_PREEMPTED:
                         continue
@@ -240,7 +241,9 @@ class Scheduler:
     def _allocate(
         self, request: SchedRequest, num_tokens: int, reuse: list[CachedBlock], this_pass: PassState
     ) -> Scheduled:
-        """Cover `num_tokens`, preempting running requests until it fits. BLOCKED: nobody is left to preempt."""
+        """Cover `num_tokens`, preempting running requests until it fits. BLOCKED: nobody is left to
+        preempt.
+        """
         while True:
             outcome = self._try_allocate(request, num_tokens, reuse, this_pass)
             if outcome is not Scheduled.BLOCKED:
@@ -270,7 +273,8 @@ class Scheduler:
                 return self.tail[-1]
             return next(reversed(self.cohort.members), None)
         if self.cohort.members:
-            # Taking the oldest shifts the running order under the loop's index, so the order must be concrete.
+            # Taking the oldest shifts the running order under the loop's index, so the order must be
+            # concrete.
             count = len(self.cohort.members)
             this_pass.budget += count
             self._dissolve_cohort(this_pass, given=count)
