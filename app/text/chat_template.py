@@ -87,7 +87,7 @@ class ChatTemplate:
             raise ChatTemplateError("messages is empty; send at least one message.")
         if continue_final_message and add_generation_prompt:
             raise ChatTemplateError(
-                "Cannot set both `continue_final_message` and `add_generation_prompt` to true; set one to false.",
+                "Cannot set both `continue_final_message` and `add_generation_prompt` to true; unset one.",
                 "continue_final_message",
             )
         ids = self._tools(tools) if tools else []
@@ -188,7 +188,7 @@ def _calls(message: Mapping[str, Any], path: str) -> list[tuple[str, str]]:
     found = []
     for index, function in enumerate(functions):
         name = function.get("name") if isinstance(function, Mapping) else None
-        if not isinstance(name, str):
+        if not isinstance(function, Mapping) or not isinstance(name, str):
             where = f"{path}.tool_calls.{index}"
             raise ChatTemplateError(f"{where} has no function with a name.", where)
         arguments = function.get("arguments")

@@ -22,7 +22,7 @@ def generate_json_object(seed: int) -> str:
 
 
 def structured_text(constraint: dict[str, Any], seed: int) -> str:
-    """vLLM's `structured_outputs` object: {"json": schema or its text} | {"regex"} | {"choice"} | {"json_object"}
-    | {"grammar"} | {"structural_tag"}. Exactly one key may be set. Raises SchemaError (grammar and structural_tag
-    always: they are not simulated)."""
+    """Text for vLLM's `structured_outputs` object: json (schema or its text), regex, choice or json_object.
+
+    Exactly one may be set. Raises SchemaError; grammar and structural_tag always do (not simulated)."""
     raise NotImplementedError

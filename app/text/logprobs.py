@@ -50,6 +50,7 @@ class LogprobModel:
         sampled = self._entry(token_id, rank, best, ratio)
         top: list[TokenLogprob] = []
         place, step = bits >> 32, (bits >> 8 & 0x3F) * 2 + 1
+        top_k = min(top_k, len(self._words) - 1)
         while len(top) < top_k:
             if len(top) + 1 == rank:
                 top.append(sampled)

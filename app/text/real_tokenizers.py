@@ -132,7 +132,7 @@ def _load_tiktoken(name: str) -> Tokenizer:
         except _DownloadRefusedError:
             raise TokenizerError(
                 f"The data of tiktoken's {name} is not on this machine and nothing is downloaded: set"
-                " TIKTOKEN_CACHE_DIR to a folder that holds it, or pass builtin or the path of a local tokenizer.json."
+                " TIKTOKEN_CACHE_DIR to a folder that holds it, or pass builtin or a local tokenizer.json."
             ) from None
 
 

@@ -88,6 +88,8 @@ class BuiltinTokenizer:
 
     def marker(self, name: str) -> list[int]:
         """Raises ValueError for a name that is no marker of this tokenizer."""
+        if name not in MARKERS:
+            raise ValueError(f"{name!r} is no marker; the built-in tokenizer has {', '.join(MARKERS)}.")
         return [MARKERS.index(name)]
 
 
