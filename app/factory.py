@@ -1,0 +1,199 @@
+"""Builds the application: state, lifespan, routes, error handlers. Importing it starts nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from app import __version__
+from app.dispatch import Dispatcher
+from app.errors import ApiError, error_body, from_exception, http_status_error, schema_error
+from app.middleware import EdgeMiddleware
+from app.openai.models import ModelRegistry
+from app.openai.submit import DirectSubmitter
+from app.routes import HotRoute
+from app.settings import ServeSettings
+from app.state import AppState, Engine
+from app.text.chat_template import ChatTemplate
+from app.text.generator import OutputPlanner
+from app.text.lengths import LengthModel
+from app.text.logprobs import LogprobModel
+from app.text.token_json import TokenJson
+from app.text.tokenizer import BuiltinTokenizer, Tokenizer
+from mocker_core.engine_args import MockEngineArgs
+
+logger = logging.getLogger("mocker")
+
+EngineFactory = Callable[[MockEngineArgs, Dispatcher], Engine]
+
+
+class MockerApp(FastAPI):
+    """FastAPI with the edge layer outside of everything, and the hot routes in its OpenAPI document."""
+
+    def __init__(self, state: AppState, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.state.mocker = state
+        self.hot_routes: Sequence[HotRoute] = hot_routes()
+
+    def build_middleware_stack(self) -> Any:
+        return EdgeMiddleware(super().build_middleware_stack(), self.state.mocker.settings)
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            from app.openapi_hot import add_hot_routes
+
+            self.openapi_schema = add_hot_routes(super().openapi(), self.hot_routes)
+        return self.openapi_schema
+
+
+def hot_routes() -> list[HotRoute]:
+    """Every hot route of the server."""
+    from app.openai.chat_completion.api_router import route as chat_route
+    from app.openai.completion.api_router import route as completion_route
+
+    return [chat_route, completion_route]
+
+
+def routers() -> list[APIRouter]:
+    """Every FastAPI router of the server."""
+    from app.openai.models_router import router as models_router
+    from app.ops.health import router as health_router
+    from app.ops.metrics_json import router as metrics_router
+
+    return [models_router, health_router, metrics_router]
+
+
+def create_app(settings: ServeSettings, *, engine: EngineFactory | None = None) -> MockerApp:
+    """A server's application. The engine starts with the lifespan; until it is ready /health says 503."""
+    state = build_state(settings, engine or _live_engine)
+    app = MockerApp(
+        state,
+        title="LLM mocker",
+        version=__version__,
+        lifespan=_lifespan,
+        root_path=settings.root_path,
+        summary="An OpenAI and vLLM compatible server whose answers are timed by a simulated scheduler.",
+    )
+    for route in app.hot_routes:
+        app.router.routes.append(route.mount(state))
+    for router in routers():
+        app.include_router(router)
+    app.add_exception_handler(ApiError, _answer_error)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_validation)
+    app.add_exception_handler(Exception, _answer_error)
+    return app
+
+
+def build_state(settings: ServeSettings, engine_factory: EngineFactory) -> AppState:
+    """Everything of a server but its routes. Raises ArgumentError for settings that cannot be met."""
+    tokenizer = _tokenizer(settings)
+    dispatcher = Dispatcher()
+    engine = engine_factory(settings.engine_args(), dispatcher)
+    dispatcher.now_ms = engine.now_ms
+    max_model_len = engine.args.max_model_len or settings.pool_tokens
+    return AppState(
+        settings=settings,
+        engine=engine,
+        dispatcher=dispatcher,
+        tokenizer=tokenizer,
+        template=ChatTemplate(tokenizer),
+        planner=_planner(settings, tokenizer),
+        fragments=TokenJson(tokenizer),
+        logprobs=LogprobModel(tokenizer),
+        models=ModelRegistry(settings.model_names, settings.model, max_model_len),
+        submitter=DirectSubmitter(engine),
+    )
+
+
+def _tokenizer(settings: ServeSettings) -> Tokenizer:
+    if settings.tokenizer is None:
+        return BuiltinTokenizer()
+    from app.text.real_tokenizers import load_tokenizer
+
+    return load_tokenizer(settings.tokenizer)
+
+
+def _planner(settings: ServeSettings, tokenizer: Tokenizer) -> OutputPlanner:
+    mode = settings.content if settings.content in ("echo", "random") else "lorem"
+    lengths = LengthModel(
+        mean_tokens=settings.output_length_mean,
+        sd_tokens=settings.output_length_stddev,
+        min_tokens=settings.output_length_min,
+        max_tokens=settings.output_length_max or max(settings.output_length_min, 8192),
+    )
+    return OutputPlanner(
+        tokenizer,
+        mode=mode,  # type: ignore[arg-type] # narrowed to the planner's modes above
+        server_seed=settings.seed,
+        lengths=lengths,
+    )
+
+
+def _live_engine(args: MockEngineArgs, dispatcher: Dispatcher) -> Engine:
+    from mocker_core.live.engine import MockEngine
+
+    return MockEngine(args, dispatcher)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    state: AppState = app.state.mocker
+    async with asyncio.TaskGroup() as tasks:
+        starting = tasks.create_task(_start_engine(state))
+        pings = tasks.create_task(state.dispatcher.ping_silent(state.settings.ping_seconds))
+        try:
+            # An engine without a start-up time is ready before the first request can come.
+            await asyncio.wait([starting], timeout=None if not state.settings.startup_time else 0.0)
+            yield
+        finally:
+            state.shutting_down = True
+            pings.cancel()
+            starting.cancel()
+            await state.engine.stop()
+            state.dispatcher.flush()
+            await state.dispatcher.writes.close()
+
+
+async def _start_engine(state: AppState) -> None:
+    try:
+        await state.engine.start()
+    except Exception:
+        logger.exception("The engine did not start.")
+
+
+def _answer_error(request: Request, exc: Exception) -> Response:
+    state: AppState = request.app.state.mocker
+    error = from_exception(exc)
+    return Response(
+        error_body(error, state.profile), error.status, headers=error.headers, media_type="application/json"
+    )
+
+
+def _answer_http_error(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    if exc.status_code == 404 and exc.detail == "Not Found":
+        detail = f"There is no route {request.method} {request.url.path}."
+    elif exc.status_code == 405:
+        detail = f"The method {request.method} is not allowed for {request.url.path}."
+    else:
+        detail = str(exc.detail)
+    error = http_status_error(exc.status_code, detail)
+    error.headers.update(exc.headers or {})
+    return _answer_error(request, error)
+
+
+def _answer_validation(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, RequestValidationError)
+    first = exc.errors()[0]
+    where = [str(part) for part in first["loc"]]
+    param = ".".join(where[1:] if where[:1] in (["body"], ["query"], ["path"]) else where) or None
+    return _answer_error(request, schema_error(f"{param or 'The request'}: {first['msg']}.", param))

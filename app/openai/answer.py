@@ -1,0 +1,192 @@
+"""One HTTP answer made of several runs: when it begins, ends, fails or loses its client.
+
+    Answer ── StreamAnswer   role records, usage record, [DONE]
+           └─ WholeAnswer    one JSON body when all runs have ended
+
+Must not know routes; what a whole body looks like comes in as a function.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from app import sse
+from app.errors import ApiError, error_body, from_exception
+from app.openai.choice import ChoiceRun, Outcome
+from app.openai.chunks import ChoiceChunks, Envelope
+from app.stream_response import HotResponse
+
+if TYPE_CHECKING:
+    from app.state import AppState
+
+logger = logging.getLogger("mocker.http")
+
+JSON_HEADERS = ((b"content-type", b"application/json"),)
+
+
+class Answer:
+    """Base: follows its runs. Add all runs before the first is submitted."""
+
+    def __init__(self, state: AppState, response: HotResponse) -> None:
+        self.state = state
+        self.response = response
+        self.runs: list[ChoiceRun] = []
+        self._left = 0
+        self._over = False
+        response.on_lost = self.cancel_all
+
+    def add_runs(self, runs: Sequence[ChoiceRun]) -> None:
+        self.runs += runs
+        self._left += len(runs)
+        self.state.load += 1
+
+    def first_output(self) -> None: ...
+
+    def run_ended(self, run: ChoiceRun) -> None:
+        self._report(run)
+        self._left -= 1
+        if self._left == 0 and not self._over:
+            self._close()
+            self._complete()
+
+    def run_failed(self, run: ChoiceRun, error: Exception) -> None:
+        """The first failure ends the whole answer; its other runs are cancelled."""
+        self._report(run)
+        if self._over:
+            return
+        self._close()
+        self._cancel_running()
+        refusal = from_exception(error)
+        if refusal.status == 500:
+            logger.error("Request %s failed.", run.request_id, exc_info=error)
+        send_error(self.response, refusal, self.state.profile)
+
+    def cancel_all(self) -> None:
+        """The client is gone, or the request was refused half-way: free what the runs hold."""
+        if not self._over:
+            self._close()
+        self._cancel_running()
+
+    def _complete(self) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        self._over = True
+        self.state.load -= 1
+
+    def _cancel_running(self) -> None:
+        for run in self.runs:
+            if run.outcome is Outcome.RUNNING:
+                run.outcome = Outcome.CANCELLED
+                self.state.dispatcher.forget(run.request_id)
+                self.state.submitter.cancel(run)
+                self._report(run)
+
+    def _report(self, run: ChoiceRun) -> None:
+        for observer in self.state.observers:
+            try:
+                observer.on_request_end(run)
+            except Exception:
+                logger.exception("%s failed.", type(observer).__name__)
+
+
+class StreamAnswer(Answer):
+    """`roles` are the chat choices whose first records come before any token; empty for text completions."""
+
+    def __init__(
+        self,
+        state: AppState,
+        response: HotResponse,
+        envelope: Envelope,
+        roles: Sequence[ChoiceChunks],
+        *,
+        running_usage: bool,
+    ) -> None:
+        super().__init__(state, response)
+        response.streaming = True
+        self._envelope = envelope
+        self._roles: Sequence[ChoiceChunks] | None = roles
+        self._running_usage = running_usage
+
+    def first_output(self) -> None:
+        roles, self._roles = self._roles, None
+        if not roles:
+            return
+        usage = None
+        if self._running_usage:
+            prompt_tokens = self.runs[0].num_prompt_tokens
+            usage = orjson.dumps(
+                {"prompt_tokens": prompt_tokens, "completion_tokens": 0, "total_tokens": prompt_tokens}
+            )
+        for chunks in roles:
+            self.response.push(chunks.role(usage))
+
+    def _complete(self) -> None:
+        if self._envelope.include_usage:
+            usage = usage_of(self.runs, details=self.state.settings.enable_prompt_tokens_details)
+            self.response.push(self._envelope.usage_record(orjson.dumps(usage)))
+        self.response.finish(sse.DONE)
+
+
+class WholeAnswer(Answer):
+    """`build` makes the body from the ended runs."""
+
+    def __init__(
+        self, state: AppState, response: HotResponse, build: Callable[[Sequence[ChoiceRun]], dict[str, Any]]
+    ) -> None:
+        super().__init__(state, response)
+        self._build = build
+
+    def _complete(self) -> None:
+        try:
+            body = orjson.dumps(self._build(self.runs))
+        except Exception as exc:
+            logger.exception("The answer could not be put together.")
+            send_error(self.response, from_exception(exc), self.state.profile)
+            return
+        self.response.respond(200, JSON_HEADERS, body)
+
+
+def send_error(response: HotResponse, error: ApiError, profile: str) -> None:
+    """Queue an error: with its status before anything was sent, else as a record that ends the stream."""
+    body = error_body(error, profile)
+    if response.begun:
+        response.push(sse.data(body))
+        response.finish(sse.DONE)
+        return
+    headers = [
+        *JSON_HEADERS,
+        *((name.lower().encode(), value.encode()) for name, value in error.headers.items()),
+    ]
+    response.respond(error.status, headers, body)
+
+
+def usage_of(runs: Sequence[ChoiceRun], *, details: bool) -> dict[str, Any]:
+    """Exact counts: each prompt once, cached tokens as its first choice's first admission found them."""
+    firsts: dict[int, ChoiceRun] = {}
+    for run in runs:
+        firsts.setdefault(run.prompt_index, run)
+    prompt = sum(run.num_prompt_tokens for run in firsts.values())
+    completion = sum(run.generated for run in runs)
+    usage: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    if details:
+        usage["prompt_tokens_details"] = {"cached_tokens": sum(run.cached_tokens for run in firsts.values())}
+    reasoning = sum(_reasoning_tokens(run) for run in runs)
+    if reasoning:
+        usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+    return usage
+
+
+def _reasoning_tokens(run: ChoiceRun) -> int:
+    if run.plan is None or run.plan.plain:
+        return 0
+    spans = (segment for segment in run.plan.segments if segment.kind == "reasoning")
+    return sum(max(0, min(segment.end, run.generated) - segment.start) for segment in spans)

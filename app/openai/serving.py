@@ -1,0 +1,266 @@
+"""The way of a generation request that chat and text completions share: limits, tokens, plan, submit.
+
+    HotEndpoint (ASGI) -> a route's `start` -> tokenise -> plan_limit -> launch -> the dispatcher takes over
+
+Must not know the fields of one route's request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from app.errors import ApiError, context_too_long, from_exception
+from app.middleware import edge_of
+from app.openai.answer import Answer, send_error
+from app.openai.choice import ChoiceRun
+from app.openai.sampling import Sampling
+from app.openai.submit import SubmitContext
+from app.state import AppState
+from app.stream_response import HotResponse, Receive, Scope, Send
+from app.text.plan import OutputPlan, PlanRequest
+from mocker_core.request import DirectRequest, RequestId
+
+T = TypeVar("T")
+
+logger = logging.getLogger("mocker.http")
+
+# Texts longer than this are tokenised in a thread, so that the loop goes on ticking meanwhile.
+_LONG_TEXT_CHARS = 100_000
+
+
+class ClientGoneError(Exception):
+    """The client left before its request was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One request as a hot route gets it. `headers`: lower-case names."""
+
+    body: bytes
+    request_id: str
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+
+
+Start = Callable[[AppState, Incoming, HotResponse], Awaitable[None]]
+
+
+class HotEndpoint:
+    """ASGI app of one hot POST route: reads the body, starts the answer, and waits for its end."""
+
+    def __init__(self, state: AppState, start: Start) -> None:
+        self._state = state
+        self._start = start
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = self._state
+        edge = edge_of(scope)
+        response = HotResponse(scope, send, state.dispatcher.writes)
+        try:
+            check_ready(state)
+            body = await read_body(edge.incoming, receive, state.max_body_bytes)
+            await self._start(state, Incoming(body, edge.request_id, edge.incoming), response)
+        except ClientGoneError:
+            return
+        except Exception as exc:
+            error = from_exception(exc)
+            if error.status == 500:
+                logger.error("A request failed.", exc_info=exc)
+            send_error(response, error, state.profile)
+            response.write()
+        await response.wait_closed(receive)
+
+
+def check_ready(state: AppState) -> None:
+    """Raises ApiError 503 while the engine starts, after it died, and while the server shuts down."""
+    name = state.engine.state.name
+    if name == "READY" and not state.shutting_down:
+        return
+    if name == "DEAD":
+        reason = getattr(state.engine.state, "dead_reason", None) or getattr(
+            state.engine, "dead_reason", None
+        )
+        raise ApiError(
+            503, f"The engine is dead: {reason or 'it ended'}.", code="engine_dead", err_type="server_error"
+        )
+    what = "shutting down" if state.shutting_down else "starting"
+    raise ApiError(
+        503,
+        f"The server is {what}; try again later.",
+        code="not_ready",
+        err_type="server_error",
+        headers={"Retry-After": "1"},
+    )
+
+
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_bytes: int) -> bytes:
+    """The whole body. Raises ApiError 413 as soon as it is known to be too large."""
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise _too_large(limit_bytes, int(declared))
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGoneError
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > limit_bytes:
+            raise _too_large(limit_bytes, len(body))
+        return body
+    parts = [body]
+    total = len(body)
+    while message.get("more_body", False):
+        if total > limit_bytes:
+            raise _too_large(limit_bytes, total)
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        part: bytes = message.get("body", b"")
+        total += len(part)
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def tokenised(encode: Callable[[], T], text_chars: int) -> T:
+    """`encode()`, in a thread if there is much text."""
+    if text_chars <= _LONG_TEXT_CHARS:
+        return encode()
+    return await asyncio.to_thread(encode)
+
+
+def plan_limit(
+    state: AppState, prompt_tokens: int, max_tokens: int | None, param: str, default: int | None = None
+) -> int:
+    """How many tokens the answer may have. Raises ApiError 400 if prompt and answer exceed the context."""
+    limit = state.max_model_len
+    if max_tokens is not None:
+        if prompt_tokens + max_tokens > limit or prompt_tokens >= limit:
+            raise context_too_long(limit, prompt_tokens, max_tokens, param)
+        return max_tokens
+    if prompt_tokens >= limit:
+        raise context_too_long(limit, prompt_tokens, None, param)
+    room = limit - prompt_tokens
+    return room if default is None else min(default, room)
+
+
+def check_room(state: AppState, new_requests: int) -> None:
+    """Raises ApiError 429 if the requests would wait behind more than --max-waiting others."""
+    most = state.settings.max_waiting
+    if most is None:
+        return
+    args = state.engine.args
+    waiting = state.dispatcher.waiting_for_admission
+    metrics = [state.engine.metrics(rank) for rank in range(args.dp_size)]
+    free = 0
+    if not any(item.waiting_requests for item in metrics) and args.max_num_seqs is not None:
+        # Nobody waited at the last look, so the next pass admits as many as there are slots.
+        free = args.max_num_seqs * args.dp_size - sum(item.running_requests for item in metrics)
+    if waiting + new_requests > most + max(0, free):
+        raise ApiError(
+            429,
+            f"{waiting} requests are waiting and at most {most} may (--max-waiting); try again later.",
+            code="rate_limit_exceeded",
+            headers={"Retry-After": "1"},
+        )
+
+
+def plan_request(
+    sampling: Sampling,
+    request_id: str,
+    prompt: Sequence[int],
+    max_tokens: int,
+    choice_index: int,
+    echo_text: str | None,
+) -> PlanRequest:
+    """What the text layer needs to plan one choice."""
+    return PlanRequest(
+        request_id=request_id,
+        prompt_token_ids=prompt,
+        max_tokens=max_tokens,
+        min_tokens=sampling.min_tokens,
+        ignore_eos=sampling.ignore_eos,
+        seed=sampling.seed,
+        choice_index=choice_index,
+        stop=sampling.stop,
+        stop_token_ids=sampling.stop_token_ids,
+        include_stop_str_in_output=sampling.include_stop_str_in_output,
+        echo_text=echo_text,
+    )
+
+
+def engine_request_id(state: AppState, answer_id: str, index: int, total: int) -> RequestId:
+    """The answer's id for a single choice, `<index>_<id>` for one of several; never one that is alive."""
+    name = answer_id if total == 1 else f"{index}_{answer_id}"
+    if name in state.dispatcher:
+        name = f"{name}-{secrets.token_hex(4)}"
+    return RequestId(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A run with the prompt that the engine gets. `max_output_tokens` counts only without a plan."""
+
+    run: ChoiceRun
+    prompt: Sequence[int]
+    max_output_tokens: int = 0
+
+
+def launch(
+    state: AppState, answer: Answer, launches: Sequence[Launch], priority: int, context: SubmitContext
+) -> None:
+    """Register and submit all runs of an answer, or none: a refusal cancels those already submitted."""
+    check_room(state, len(launches))
+    answer.add_runs([item.run for item in launches])
+    try:
+        for item in launches:
+            _submit(state, item, priority, context)
+    except BaseException:
+        answer.cancel_all()
+        raise
+
+
+def _submit(state: AppState, item: Launch, priority: int, context: SubmitContext) -> None:
+    run = item.run
+    plan: OutputPlan | None = run.plan
+    run.arrival_ms = state.engine.now_ms()
+    state.dispatcher.register(run.request_id, run)
+    for observer in state.observers:
+        observer.on_request_start(run)
+    request = DirectRequest(
+        request_id=run.request_id,
+        tokens=item.prompt,
+        max_output_tokens=item.max_output_tokens if plan is None else len(plan),
+        output_token_ids=plan,
+        # vLLM's API: the lowest number goes first; the engine's queue: the highest.
+        priority=-priority,
+        arrival_timestamp_ms=run.arrival_ms,
+    )
+    state.submitter.submit(request, run, context)
+
+
+def submit_context(
+    incoming: Incoming, kv_transfer_params: Mapping[str, object] | None, dp_size: int
+) -> SubmitContext:
+    """The way into the engine. Raises ApiError 400 for a rank (X-Data-Parallel-Rank) that does not exist."""
+    rank: int | None = None
+    text = incoming.headers.get(b"x-data-parallel-rank")
+    if text is not None:
+        if not text.isdigit() or int(text) >= dp_size:
+            raise ApiError(
+                400,
+                f"X-Data-Parallel-Rank is {text.decode('latin-1')}; it must be between 0 and {dp_size - 1}.",
+            )
+        rank = int(text)
+    return SubmitContext(incoming.request_id, kv_transfer_params, rank, incoming.headers)
+
+
+def _too_large(limit_bytes: int, size_bytes: int) -> ApiError:
+    return ApiError(
+        413,
+        f"The request body has {size_bytes} bytes or more; at most {limit_bytes} may come (--max-body-mb).",
+        code="request_too_large",
+        headers={"Connection": "close"},
+    )

@@ -1,0 +1,1 @@
+"""Service routes: health, version, load and the metrics as JSON."""

@@ -1,0 +1,85 @@
+"""`run(settings)`: one server process, from listening to a clean end.
+
+Owns uvicorn's configuration and the end of open streams at shutdown. Heavy imports happen inside `run`.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import uvicorn
+
+from app.factory import MockerApp, create_app
+from app.settings import ServeSettings
+
+# How long open streams may go on after the signal to stop. Then they end with an error record.
+_GRACE_S = 2.0
+
+
+class MockerServer(uvicorn.Server):
+    """Ends open answers at shutdown, before uvicorn waits for their connections to close."""
+
+    def __init__(self, config: uvicorn.Config, app: MockerApp, grace_s: float = _GRACE_S) -> None:
+        super().__init__(config)
+        self._app = app
+        self._grace_s = grace_s
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse new requests at once, let open ones go on for the grace time, then end them."""
+        state = self._app.state.mocker
+        state.shutting_down = True
+        for server in self.servers:
+            server.close()
+        if not self.force_exit:
+            await state.dispatcher.wait_drained(self._grace_s)
+        await state.engine.stop()
+        state.dispatcher.flush()
+        await super().shutdown(sockets)
+
+
+def run(settings: ServeSettings) -> int:
+    """Serve until a signal comes; the process's exit status."""
+    app = create_app(settings)
+    server = MockerServer(server_config(settings, app), app)
+    server.run()
+    return 0 if server.started else 1
+
+
+def server_config(settings: ServeSettings, app: MockerApp) -> uvicorn.Config:
+    """uvicorn's configuration for these settings."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_level=settings.uvicorn_log_level,
+        log_config=log_config(settings),
+        access_log=not settings.disable_uvicorn_access_log,
+        ssl_keyfile=settings.ssl_keyfile,
+        ssl_certfile=settings.ssl_certfile,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=5,
+        ws="none",
+    )
+
+
+def log_config(settings: ServeSettings) -> dict[str, Any]:
+    """Logging of uvicorn and of the mocker, in text or one JSON object a line, to standard error."""
+    formatter: dict[str, Any] = {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}
+    if settings.log_format == "json":
+        formatter = {"()": "app.log_json.JsonFormatter"}
+    level = {"trace": "DEBUG"}.get(settings.uvicorn_log_level, settings.uvicorn_log_level.upper())
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": formatter},
+        "handlers": {
+            "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
+        },
+        "loggers": {
+            "uvicorn": {"handlers": ["stderr"], "level": level, "propagate": False},
+            "uvicorn.access": {"handlers": ["stderr"], "level": level, "propagate": False},
+            "mocker": {"handlers": ["stderr"], "level": level, "propagate": False},
+        },
+    }

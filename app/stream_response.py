@@ -1,0 +1,243 @@
+"""`HotResponse`: the answer of a hot route, written by the dispatcher without a task switch per token.
+
+Owns one ASGI response: what is pending, the synchronous drive of `send`, a paused transport, a reader that is
+too slow, the end. Must not know what the bytes mean, nor the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from app import sse
+
+Message = dict[str, Any]
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Coroutine[Any, Any, None]]
+Header = tuple[bytes, bytes]
+
+logger = logging.getLogger("mocker.http")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """When a reader is too slow: seconds without any progress, or records that wait for it."""
+
+    stall_s: float = 120.0
+    pending_records: int = 1_000_000
+
+
+class WriteQueue:
+    """Responses with something to write, in order, and the tasks that wait for sockets."""
+
+    __slots__ = ("dirty", "draining", "limits", "open")
+
+    def __init__(self, limits: StreamLimits | None = None) -> None:
+        self.dirty: list[HotResponse] = []
+        self.draining: set[asyncio.Task[None]] = set()
+        self.open: set[HotResponse] = set()
+        self.limits = limits or StreamLimits()
+
+    def drain_later(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self.draining.add(task)
+        task.add_done_callback(self.draining.discard)
+
+    def ping_silent(self) -> None:
+        """A comment to each stream that wrote nothing since the last call but one."""
+        for response in tuple(self.open):
+            if response.streaming and not response.ended and not response.pending:
+                response.silent_looks += 1
+                if response.silent_looks >= 2:
+                    response.push(sse.PING)
+                    response.write()
+
+    async def close(self) -> None:
+        """Cancel what waits for sockets that nobody reads."""
+        for task in tuple(self.draining):
+            task.cancel()
+        await asyncio.gather(*self.draining, return_exceptions=True)
+
+
+class HotResponse:
+    """One response. `push` whole records (or `finish` / `respond`), then `write` at the flush.
+
+    Nothing is sent before the first write, so a failure before it has its true status. `on_lost` is
+    called once if the reader went away or was too slow. `plan_ms` is the engine time of the oldest
+    token that is pending.
+    """
+
+    __slots__ = (
+        "_blocked",
+        "_extra_headers",
+        "_headers",
+        "_owner",
+        "_queue",
+        "_send",
+        "_status",
+        "ended",
+        "lost",
+        "on_lost",
+        "pending",
+        "plan_ms",
+        "silent_looks",
+        "started",
+        "streaming",
+    )
+
+    def __init__(self, scope: Scope, send: Send, queue: WriteQueue) -> None:
+        edge = scope.get("mocker.edge")
+        self._send: Send = send if edge is None else edge.send
+        self._extra_headers: Iterable[Header] = () if edge is None else edge.headers
+        self._queue = queue
+        self._owner: asyncio.Task[Any] | None = None
+        self._status = 200
+        self._headers: tuple[Header, ...] = sse.HEADERS
+        self._blocked = False
+        self.pending: list[bytes] = []
+        self.plan_ms: float | None = None
+        self.started = False
+        self.ended = False
+        self.lost = False
+        self.on_lost: Callable[[], None] | None = None
+        self.streaming = False
+        self.silent_looks = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether the status is decided: something was sent or is about to be."""
+        return self.started or self.ended or bool(self.pending)
+
+    def push(self, record: bytes) -> None:
+        """Queue one whole record; it goes out at the next flush."""
+        if self.ended or self.lost:
+            return
+        if not self.pending:
+            self._queue.dirty.append(self)
+        self.pending.append(record)
+
+    def finish(self, record: bytes) -> None:
+        """Queue the last record; the response is complete after it."""
+        self.push(record)
+        self.ended = True
+
+    def respond(self, status: int, headers: Iterable[Header], body: bytes) -> None:
+        """A whole answer instead of a stream, written at the next flush. Only before the stream began."""
+        if self.begun or self.lost:
+            return
+        self._status = status
+        self._headers = (*headers, (b"content-length", b"%d" % len(body)))
+        self.finish(body)
+
+    def write(self) -> None:
+        """Send everything pending in one message. While the transport is paused, keep it for later."""
+        pending = self.pending
+        if self._blocked or not pending:
+            if len(pending) > self._queue.limits.pending_records:
+                self._give_up("has too many records waiting")
+            return
+        if self.lost:
+            pending.clear()
+            return
+        if not self.started:
+            self.started = True
+            headers = [*self._headers, *self._extra_headers]
+            if not self._sent({"type": "http.response.start", "status": self._status, "headers": headers}):
+                return
+        body = pending[0] if len(pending) == 1 else b"".join(pending)
+        pending.clear()
+        self.silent_looks = 0
+        self._sent({"type": "http.response.body", "body": body, "more_body": not self.ended})
+
+    async def wait_closed(self, receive: Receive) -> None:
+        """Return once the response is complete or the client is gone (then `on_lost` was called).
+
+        ASGI's receive() says `http.disconnect` in both cases, so one wait serves for both.
+        """
+        self._owner = asyncio.current_task()
+        self._queue.open.add(self)
+        try:
+            while not self.lost:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    break
+        except asyncio.CancelledError:
+            if not self.lost or self._owner is None:
+                raise
+            self._owner.uncancel()
+        finally:
+            self._owner = None
+            self._queue.open.discard(self)
+            if self._blocked or not (self.ended and not self.pending):
+                self._lose()
+
+    def _sent(self, message: Message) -> bool:
+        """Drive send() without a task; True if it ended at once. Else a task finishes it and goes on."""
+        coroutine = self._send(message)
+        try:
+            waiting_for = coroutine.send(None)
+        except StopIteration:
+            return True
+        except Exception as exc:
+            logger.debug("The client's connection failed: %r", exc)
+            self._lose()
+            return False
+        self._blocked = True
+        self._queue.drain_later(self._drain(_Rest(coroutine, waiting_for)))
+        return False
+
+    async def _drain(self, rest: _Rest) -> None:
+        try:
+            async with asyncio.timeout(self._queue.limits.stall_s):
+                await rest
+        except TimeoutError:
+            self._give_up(f"did not read for {self._queue.limits.stall_s:g} s")
+        except Exception as exc:
+            logger.debug("The client's connection failed: %r", exc)
+            self._lose()
+        else:
+            self._blocked = False
+            self.write()
+
+    def _give_up(self, why: str) -> None:
+        if self.lost:
+            return
+        logger.warning("A stream was ended: its reader %s.", why)
+        self._lose()
+        if self._owner is not None:
+            self._owner.cancel()
+
+    def _lose(self) -> None:
+        if self.lost:
+            return
+        self.lost = True
+        self.pending.clear()
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+class _Rest:
+    """The rest of a coroutine that was started by hand and has yielded one future."""
+
+    __slots__ = ("_coroutine", "_first")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], first: Any) -> None:
+        self._coroutine = coroutine
+        self._first = first
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waiting_for = self._first
+        try:
+            while True:
+                try:
+                    result = yield waiting_for
+                except BaseException as exc:
+                    waiting_for = self._coroutine.throw(exc)
+                else:
+                    waiting_for = self._coroutine.send(result)
+        except StopIteration:
+            return
