@@ -12,12 +12,14 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from app import __version__
 from app.dispatch import Dispatcher
 from app.errors import ApiError, error_body, from_exception, http_status_error, schema_error
 from app.middleware import EdgeMiddleware
 from app.openai.models import ModelRegistry
+from app.openai.serving import HotEndpoint
 from app.openai.submit import DirectSubmitter
 from app.routes import HotRoute
 from app.settings import ServeSettings
@@ -42,9 +44,15 @@ class MockerApp(FastAPI):
         super().__init__(**kwargs)
         self.state.mocker = state
         self.hot_routes: Sequence[HotRoute] = hot_routes()
+        self._hot_endpoints = {route.path: HotEndpoint(state, route.start) for route in self.hot_routes}
+        # Also in the router, for whoever lists the routes and for the answer to a wrong method.
+        for route in self.hot_routes:
+            endpoint = self._hot_endpoints[route.path]
+            self.router.routes.append(Route(route.path, endpoint, methods=["POST"], name=route.name))
 
     def build_middleware_stack(self) -> Any:
-        return EdgeMiddleware(super().build_middleware_stack(), self.state.mocker.settings)
+        inner = super().build_middleware_stack()
+        return EdgeMiddleware(inner, self.state.mocker.settings, self._hot_endpoints)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -82,8 +90,6 @@ def create_app(settings: ServeSettings, *, engine: EngineFactory | None = None) 
         root_path=settings.root_path,
         summary="An OpenAI and vLLM compatible server whose answers are timed by a simulated scheduler.",
     )
-    for route in app.hot_routes:
-        app.router.routes.append(route.mount(state))
     for router in routers():
         app.include_router(router)
     app.add_exception_handler(ApiError, _answer_error)

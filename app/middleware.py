@@ -1,7 +1,8 @@
 """The outermost ASGI layer: request id, CORS and API keys, without any cost per streamed chunk.
 
-What it adds to answers goes into the response's start. Hot routes take the raw `send` and the headers from
-`scope["mocker.edge"]`, so none of the framework's wrappers sits between a token and the socket.
+What it adds to answers goes into the response's start. It calls hot routes by itself, past the framework's
+layers (a third of a small request's cost); they take the raw `send` and the headers
+from `scope["mocker.edge"]`.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ def edge_of(scope: Scope) -> Edge:
 
 
 class EdgeMiddleware:
-    """Wraps the whole application; errors of the inside get CORS and request id headers too."""
+    """Wraps the whole application; errors of the inside get CORS and request id headers too.
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
+    `hot`: the POST routes, by path, that answer every error by themselves.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServeSettings, hot: Mapping[str, ASGIApp]) -> None:
         self._app = app
+        self._hot = hot
         self._settings = settings
         self._cors = _Cors(settings)
         self._keys = [key.encode() for key in settings.api_key]
@@ -65,12 +70,16 @@ class EdgeMiddleware:
                 status, headers, body = self._cors.preflight(incoming, origin)
                 await _respond(send, status, [*edge.headers, *headers], body)
                 return
-        if not self._allowed(scope, incoming):
+        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        if not self._allowed(scope, path, incoming):
             await _respond(
                 send, 401, [*edge.headers, (b"content-type", b"application/json")], self._refusal()
             )
             return
         scope["mocker.edge"] = edge
+        if scope["method"] == "POST" and path in self._hot:
+            await self._hot[path](scope, receive, send)
+            return
 
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -79,8 +88,7 @@ class EdgeMiddleware:
 
         await self._app(scope, receive, send_with_headers)
 
-    def _allowed(self, scope: Scope, incoming: Mapping[bytes, bytes]) -> bool:
-        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    def _allowed(self, scope: Scope, path: str, incoming: Mapping[bytes, bytes]) -> bool:
         keys = self._admin_keys if _under(path, "/admin") else self._keys
         if not keys or scope["method"] == "OPTIONS" or not any(_under(path, start) for start in _KEPT_PATHS):
             return True

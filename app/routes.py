@@ -8,10 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.routing import Route
-
-from app.openai.serving import HotEndpoint, Start
-from app.state import AppState
+from app.openai.serving import Start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +24,3 @@ class HotRoute:
     response: type[Any]
     chunk: type[Any] | None = None
     errors: tuple[int, ...] = (400, 401, 404, 405, 413, 429, 500, 503)
-
-    def mount(self, state: AppState) -> Route:
-        return Route(self.path, HotEndpoint(state, self.start), methods=["POST"], name=self.name)
