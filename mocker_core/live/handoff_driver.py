@@ -42,10 +42,11 @@ from mocker_core.request import DirectRequest, HandoffId
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What became of an action at one end."""
+    """What became of an action at one end; `error` is what a refusal was raised as."""
 
     outcome: AckOutcome
     reason: str = ""
+    error: MockerError | None = None
 
 
 class SourceEnd(Protocol):
@@ -116,9 +117,9 @@ async def _told(engine: CommandsEngine, command: SchedulerCommand, dp_rank: int 
     try:
         effects = await engine.command(command, dp_rank)
     except EngineDeadError as error:
-        return Ack(AckOutcome.LOST, str(error))
+        return Ack(AckOutcome.LOST, str(error), error)
     except MockerError as error:
-        return Ack(AckOutcome.REFUSED, str(error))
+        return Ack(AckOutcome.REFUSED, str(error), error)
     return Ack(AckOutcome.NOOP if isinstance(effects.result, Noop) else AckOutcome.APPLIED)
 
 

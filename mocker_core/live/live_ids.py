@@ -64,6 +64,11 @@ class LiveIds:
         live = self._requests.get(request_id)
         return live is not None and live.accepted
 
+    def is_held(self, request_id: RequestId) -> bool:
+        """A handoff source whose prefill completed and whose KV waits for a release."""
+        live = self._requests.get(request_id)
+        return live is not None and live.held
+
     def submit(self, request_id: RequestId, rank: int) -> None:
         """A plain request goes to `rank`. Raises DuplicateIdError."""
         self._add(request_id, _Live(rank, accepted=True))

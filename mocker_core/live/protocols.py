@@ -56,7 +56,9 @@ class EngineListener(Protocol):
 
     def on_fpm(self, dp_rank: int, fpm: ForwardPassMetrics) -> None: ...
 
-    def on_outputs(self, dp_rank: int, result: EnginePassResult, outputs: Sequence[OutputSignal]) -> Collection[RequestId]:
+    def on_outputs(
+        self, dp_rank: int, result: EnginePassResult, outputs: Sequence[OutputSignal]
+    ) -> Collection[RequestId]:
         """Deliver one pass's outputs; returns the ids whose receiver is gone (they are dropped)."""
 
     def on_lifecycle(self, dp_rank: int, event: SchedulerLifecycleEvent) -> None: ...

@@ -193,7 +193,7 @@ class LiveEffectsPublisher:
         suppressed = self._suppressed
         if suppressed:
             outputs = [signal for signal in outputs if signal.request_id not in suppressed]
-        if outputs:
+        if outputs or result.scheduled:
             gone = self._listener.on_outputs(self._dp_rank, result, outputs)
             self._record(EffectKind.OUTPUTS, outputs)
         else:
@@ -202,7 +202,8 @@ class LiveEffectsPublisher:
             if finished.request_id not in suppressed:
                 self._ids.finished(finished)
         for request_id in gone:
-            if self._core.cancel(request_id, result.end_ms):
+            # A held source belongs to its handoff now, whoever listens for tokens.
+            if not self._ids.is_held(request_id) and self._core.cancel(request_id, result.end_ms):
                 self._stale = True
                 self._ids.end(request_id)
 

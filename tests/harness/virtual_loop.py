@@ -65,6 +65,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
+    def spend_ms(self, work_ms: float) -> None:
+        """Pretend that the running callback computed for so long."""
+        self._jumping.now_s += work_ms / 1000.0
+
+
+def spend_ms(work_ms: float) -> None:
+    """Let virtual time pass without giving the event loop a turn, as computing does."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.spend_ms(work_ms)
+
 
 class VirtualClock:
     """The engine's clock on a virtual loop: it reads exactly a deadline's ms when that deadline fires."""
