@@ -72,11 +72,13 @@ def hot_routes() -> list[HotRoute]:
 
 def routers() -> list[APIRouter]:
     """Every FastAPI router of the server."""
+    from app.admin.events import router as events_router
     from app.openai.models_router import router as models_router
     from app.ops.health import router as health_router
     from app.ops.metrics_json import router as metrics_router
+    from app.pd.api_router import router as pd_router
 
-    return [models_router, health_router, metrics_router]
+    return [models_router, health_router, metrics_router, events_router, pd_router]
 
 
 def create_app(settings: ServeSettings, *, engine: EngineFactory | None = None) -> MockerApp:
@@ -106,7 +108,7 @@ def build_state(settings: ServeSettings, engine_factory: EngineFactory) -> AppSt
     engine = engine_factory(settings.engine_args(), dispatcher)
     dispatcher.now_ms = engine.now_ms
     max_model_len = engine.args.max_model_len or settings.pool_tokens
-    return AppState(
+    state = AppState(
         settings=settings,
         engine=engine,
         dispatcher=dispatcher,
@@ -118,6 +120,17 @@ def build_state(settings: ServeSettings, engine_factory: EngineFactory) -> AppSt
         models=ModelRegistry(settings.model_names, settings.model, max_model_len),
         submitter=DirectSubmitter(engine),
     )
+    _install_parts(state)
+    return state
+
+
+def _install_parts(state: AppState) -> None:
+    """What watches the engine or adds to the answers of others."""
+    from app.admin.events import install_event_streams
+    from app.pd.service import install_handoffs
+
+    install_event_streams(state)
+    install_handoffs(state)
 
 
 def _tokenizer(settings: ServeSettings) -> Tokenizer:
@@ -152,6 +165,8 @@ def _live_engine(args: MockEngineArgs, dispatcher: Dispatcher) -> Engine:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    from app.pd.service import pd_service
+
     state: AppState = app.state.mocker
     async with asyncio.TaskGroup() as tasks:
         starting = tasks.create_task(_start_engine(state))
@@ -166,6 +181,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             starting.cancel()
             await state.engine.stop()
             state.dispatcher.flush()
+            state.end_streams()
+            await pd_service(state).close()
             await state.dispatcher.writes.close()
 
 

@@ -36,6 +36,7 @@ class MockerServer(uvicorn.Server):
             await state.dispatcher.wait_drained(self._grace_s)
         await state.engine.stop()
         state.dispatcher.flush()
+        state.end_streams()
         await super().shutdown(sockets)
 
 

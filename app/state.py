@@ -6,6 +6,7 @@ Routes of FastAPI get it as `State` (an Annotated dependency); hot routes hold i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
@@ -73,6 +74,13 @@ class AppState:
     load: int = 0
     shutting_down: bool = False
     extras: dict[str, Any] = field(default_factory=dict)
+    # Each ends streams that would go on for ever; called when the server stops, perhaps twice.
+    stream_enders: list[Callable[[], None]] = field(default_factory=list)
+
+    def end_streams(self) -> None:
+        """Let every endless stream come to its end."""
+        for end in self.stream_enders:
+            end()
 
     @property
     def profile(self) -> str:

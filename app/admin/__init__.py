@@ -1,0 +1,1 @@
+"""The /admin routes of their own: event streams."""
