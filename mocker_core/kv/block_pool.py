@@ -195,7 +195,9 @@ class BlockPool:
                 self.events.removed(identity)
             return
         if self._first[identity] is block:
-            self._first[identity] = later.pop(0)
+            first = self._first[identity] = later.pop(0)
+            if first.ref_count:
+                self.activations += 1  # the identity's hit was an inactive copy and is an active one now
         else:
             later.remove(block)
         if not later:
