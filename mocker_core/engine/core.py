@@ -73,7 +73,7 @@ class EngineCore:
                 f"got {prompt_tokens} and {max_output}."
             )
         output = request.output_token_ids
-        if output is None:
+        if output is None or len(output) < max_output:  # a handoff prefill has a token even if unplanned
             output = SeededOutput(rng.stream_seed(self.args.seed, "output", request.request_id), max_output)
         sequence = request.blocks or HashedSequence(request.tokens, output, self.args.block_size)
         max_output = self.policy.output_limit(prompt_tokens, max_output)
@@ -179,7 +179,9 @@ class EngineCore:
         for state in this_pass.rejected:
             result.outputs.append(OutputSignal(state.request_id, None, completed=True, rejected=True))
             result.finished.append(finished_facts(state, rejected=True))
-            self.release(state)
+            # It never held a block, so no capacity came back that a pending destination could wait for.
+            self.handoffs.forget(state)
+            del self.requests[state.request_id]
 
 
 _NO_METRICS = MockerMetrics(0, 0, 0, 0.0, 0, 0, 0)
