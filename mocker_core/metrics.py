@@ -1,4 +1,4 @@
-"""Plain numbers that describe an engine rank: the metrics snapshot and the forward-pass snapshot."""
+"""Plain numbers that describe an engine rank: the metrics, forward-pass and offload snapshots."""
 
 from __future__ import annotations
 
@@ -42,3 +42,20 @@ class ForwardPassMetrics:
     queued_prefill: LengthStats
     queued_decode: LengthStats
     prefill_cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadStats:
+    """The offload tiers of one rank: occupancy in blocks, bytes that crossed each link, swap-ins that arrived."""
+
+    g2_blocks_used: int
+    g2_blocks_total: int
+    g3_blocks_used: int
+    g3_blocks_total: int
+    transfers_active: int
+    g1_to_g2_bytes_total: int
+    g2_to_g1_bytes_total: int
+    g2_to_g3_bytes_total: int
+    g3_to_g2_bytes_total: int
+    parked_requests: int
+    swap_ins_total: int

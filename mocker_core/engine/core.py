@@ -11,6 +11,7 @@ from mocker_core.commands import CommandEffects, SchedulerCommand, TickEffects
 from mocker_core.engine.emission import Emission, finished_facts
 from mocker_core.engine.forward_pass import forward_pass_metrics
 from mocker_core.engine.handoff_ops import HandoffOps
+from mocker_core.engine.offload_ops import OffloadOps
 from mocker_core.engine.pricing import Pricing
 from mocker_core.engine_args import MockEngineArgs
 from mocker_core.errors import DuplicateIdError, RequestError
@@ -19,7 +20,7 @@ from mocker_core.kv.block_pool import BlockPool
 from mocker_core.kv.events import KvEventLog
 from mocker_core.kv.manager import BlockTable, KVCacheManager
 from mocker_core.kv.sequence import HashedSequence, SeededOutput
-from mocker_core.metrics import MockerMetrics
+from mocker_core.metrics import MockerMetrics, OffloadStats
 from mocker_core.request import DirectRequest, RequestId
 from mocker_core.sched.output import EnginePassResult
 from mocker_core.sched.pass_state import PassState
@@ -39,13 +40,18 @@ class EngineCore:
     ) -> None:
         self.args = args
         self.dp_rank = dp_rank
-        self.events = KvEventLog() if args.enable_kv_events and args.enable_prefix_caching else None
+        # Without prefix caching nothing ever becomes inactive, so there is nothing to copy down.
+        offloads = args.offload_enabled and args.enable_prefix_caching
+        wants_events = args.enable_kv_events and args.enable_prefix_caching
+        self.events = KvEventLog(remember=offloads) if wants_events else None
         self.pool = BlockPool(args.num_gpu_blocks, self.events)
         self.kv = KVCacheManager(self.pool, args.block_size, enable_prefix_caching=args.enable_prefix_caching)
         self.policy = build_policy(args, self.pool)
         self.scheduler = Scheduler(args, self.kv, self.policy)
         self.requests: dict[RequestId, SchedRequest] = {}
         self.handoffs = HandoffOps(self)
+        self.offload = OffloadOps(self) if offloads else None
+        self.scheduler.offload = self.offload
         self._pricing = Pricing(args, dp_rank)
         self._emission = Emission(self, emit_tokens=emit_tokens)
         self._collect_fpm = collect_fpm
@@ -87,6 +93,7 @@ class EngineCore:
 
     def execute_pass(self, now_ms: float) -> EnginePassResult:
         """Run one pass that starts at `now_ms`. All its outputs carry `end_ms`."""
+        self._end_transfers(now_ms)
         scheduler = self.scheduler
         self._pass_index += 1
         this_pass = scheduler.schedule(now_ms, only_in_place=self.handoffs.has_pending)
@@ -113,6 +120,7 @@ class EngineCore:
 
     def cancel(self, request_id: RequestId, now_ms: float) -> bool:
         """Drop a request wherever it is and free its KV; False if it is unknown or ended."""
+        self._end_transfers(now_ms)
         state = self.requests.get(request_id)
         if state is None:
             return False
@@ -126,6 +134,8 @@ class EngineCore:
             scheduler.waiting.remove(state)
         elif state.status is RequestStatus.RUNNING:
             scheduler.remove_running(state)
+        elif state.status is RequestStatus.WAITING_FOR_REMOTE_KVS and self.offload is not None:
+            self.offload.unpark(state)
         self.handoffs.forget(state)
         self.release(state)
 
@@ -140,22 +150,50 @@ class EngineCore:
         self, command: SchedulerCommand, *, allow_destination_grant: bool, now_ms: float
     ) -> CommandEffects:
         """Apply one command; raises MockerError if it is refused, and then nothing changed."""
+        self._end_transfers(now_ms)
         return self.handoffs.apply(command, allow_destination_grant=allow_destination_grant, now_ms=now_ms)
 
     def retry_destinations(self, now_ms: float) -> TickEffects:
         """One grant attempt for the head of the pending destinations."""
+        self._end_transfers(now_ms)
         lifecycle = self.handoffs.try_grant(now_ms)
         return TickEffects(tuple(lifecycle), self.take_kv_events(), granted=bool(lifecycle))
 
     def advance(self, now_ms: float, *, allow_destination_grant: bool) -> TickEffects:
         """Do what is due by time alone; grants only where the caller allows it."""
+        self._end_transfers(now_ms)
         lifecycle = self.handoffs.expire(now_ms)
         granted = self.handoffs.try_grant(now_ms) if allow_destination_grant else []
         return TickEffects(tuple(lifecycle + granted), self.take_kv_events(), granted=bool(granted))
 
     def next_deadline_ms(self) -> float | None:
         """The earliest moment at which time alone changes something, or None."""
-        return self.handoffs.next_deadline_ms()
+        deadline_ms = self.handoffs.next_deadline_ms()
+        if self.offload is not None:
+            transfer_ms = self.offload.tiers.next_deadline_ms()
+            if transfer_ms is not None and (deadline_ms is None or transfer_ms < deadline_ms):
+                return transfer_ms
+        return deadline_ms
+
+    def reset_prefix_cache(self, now_ms: float) -> bool:
+        """Forget every cached block of every tier; False, and nothing changed, while anything holds a block.
+
+        As vLLM does it, that is all or nothing; copies under way are dropped. Publishes Cleared.
+        """
+        self._end_transfers(now_ms)
+        if self.pool.used_blocks > self.pool.in_copy_blocks:
+            return False
+        self.pool.reset()
+        if self.offload is not None:
+            self.offload.clear()
+        if self.events is not None:
+            self.events.cleared()
+        self.scheduler.capacity_generation += 1
+        return True
+
+    def offload_stats(self) -> OffloadStats | None:
+        """The state of the offload tiers; None if offload is off."""
+        return None if self.offload is None else self.offload.stats()
 
     def take_kv_events(self) -> tuple[KvEvent, ...]:
         """Drain the KV events not yet given out."""
@@ -165,6 +203,8 @@ class EngineCore:
         scheduler = self.scheduler
         used, total = self.pool.used_blocks, self.pool.capacity
         waiting = len(scheduler.waiting) + self.handoffs.num_waiting_destinations
+        if self.offload is not None:
+            waiting += self.offload.num_parked
         return MockerMetrics(
             self.dp_rank,
             used,
@@ -174,6 +214,11 @@ class EngineCore:
             waiting,
             scheduler.preemptions_total,
         )
+
+    def _end_transfers(self, now_ms: float) -> None:
+        """Let the offload transfers end that are due; everything that is told the time begins with it."""
+        if self.offload is not None:
+            self.offload.tick(now_ms)
 
     def _reject(self, this_pass: PassState, result: EnginePassResult) -> None:
         for state in this_pass.rejected:

@@ -272,8 +272,8 @@ class HandoffOps:
         )
         reuse = core.kv.prefix_for(request.table, hits)
         fresh = core.kv.blocks_for(prompt) - hits
-        offload = core.scheduler.offload
-        if offload is not None and fresh > 0 and not offload.make_room(fresh, reuse, now_ms):
+        offload = core.offload
+        if offload is not None and not offload.make_room(fresh, reuse, now_ms, all_or_nothing=True):
             return None
         return fresh if core.kv.allocate(request.table, prompt, reuse) else None
 

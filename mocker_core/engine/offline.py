@@ -13,6 +13,7 @@ from mocker_core.engine.core import EngineCore
 from mocker_core.engine.replay_report import ReplayRow
 from mocker_core.engine_args import MockEngineArgs
 from mocker_core.errors import ArgumentError, MockerError
+from mocker_core.events import SchedulerLifecycleEvent
 from mocker_core.request import DirectRequest, RequestId
 from mocker_core.sched.output import EnginePassResult, FinishedRequest
 from mocker_core.trace import TraceIdentities, TraceRow, TraceSequence
@@ -136,8 +137,9 @@ class OfflineReplay:
         """Let time act on an idle worker: transfers, holds."""
         deadline_ms = worker.core.next_deadline_ms()
         if worker.current is None and deadline_ms is not None and deadline_ms <= now_ms + SLACK_MS:
-            worker.core.advance(max(now_ms, deadline_ms), allow_destination_grant=False)
+            effects = worker.core.advance(max(now_ms, deadline_ms), allow_destination_grant=True)
             worker.touched = True
+            self._note_lifecycle(worker, effects.lifecycle, now_ms)
 
     def _next_instant(self, now_ms: float) -> float | None:
         instants: list[float] = []
@@ -150,6 +152,11 @@ class OfflineReplay:
         if arrival_ms is not None:
             instants.append(max(arrival_ms, now_ms))
         return min(instants, default=None)
+
+    def _note_lifecycle(
+        self, worker: ReplayWorker, events: Sequence[SchedulerLifecycleEvent], now_ms: float
+    ) -> None:
+        """A hook for the disaggregated replay; aggregated workers have no handoffs."""
 
     def _note_admission(self, worker: ReplayWorker, index: int, now_ms: float) -> None:
         """A hook for the disaggregated replay; an aggregated row takes its facts when it ends."""

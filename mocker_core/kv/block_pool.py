@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from mocker_core.kv.events import KvEventLog
 from mocker_core.request import BlockIdentity, BlockSequence
@@ -145,33 +146,38 @@ class BlockPool:
             if not block.ref_count:
                 inactive[block] = None
 
-    def oldest_inactive(self) -> CachedBlock:
-        """The next block to be evicted. Needs `inactive_blocks` > 0."""
-        return next(iter(self._inactive))
+    def oldest_inactive(self, count: int, keep: Sequence[CachedBlock] = ()) -> list[CachedBlock]:
+        """The `count` blocks to be evicted next, `keep` left out; fewer if there are not so many."""
+        kept = frozenset(keep)
+        return list(islice((block for block in self._inactive if block not in kept), count))
 
-    def begin_copy(self) -> CachedBlock:
-        """Take the oldest inactive block out: no longer findable, its slot unavailable until `end_copy`."""
-        block, _ = self._inactive.popitem(last=False)
+    def begin_copy(self, block: CachedBlock) -> None:
+        """Take an inactive block out: no longer findable, its slot unavailable until an `end_copy`."""
+        del self._inactive[block]
         self._forget(block)
         self.in_copy_blocks += 1
-        return block
 
     def end_copy(self) -> None:
         self.in_copy_blocks -= 1
         self.free_blocks += 1
 
-    def evict_oldest(self) -> CachedBlock:
-        """Drop the oldest inactive block; its slot is free at once."""
-        block, _ = self._inactive.popitem(last=False)
+    def evict(self, block: CachedBlock) -> None:
+        """Drop an inactive block; its slot is free at once."""
+        del self._inactive[block]
         self._forget(block)
         self.free_blocks += 1
-        return block
 
-    def clear_inactive(self) -> int:
-        """Drop every inactive block; returns how many. One Removed event per identity run, as eviction."""
-        count = len(self._inactive)
-        self._evict_oldest(count)
-        return count
+    def reset(self) -> None:
+        """Forget every inactive block and every copy under way; nothing may be active.
+
+        Says nothing of it: one Cleared event tells more shortly what Removed events would.
+        """
+        assert self.used_blocks == self.in_copy_blocks, "blocks are in use"
+        self._first.clear()
+        self._later_copies.clear()
+        self._inactive.clear()
+        self.in_copy_blocks = 0
+        self.free_blocks = self.capacity
 
     def _evict_oldest(self, count: int) -> None:
         inactive = self._inactive

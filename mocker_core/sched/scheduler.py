@@ -33,14 +33,22 @@ class Scheduled(Enum):
     SKIPPED = "skipped"
 
 
+class Parking(Enum):
+    """Whether a waiting request went to fetch its prefix from a lower tier."""
+
+    NOT_NEEDED = "not_needed"
+    PARKED = "parked"
+    MUST_WAIT = "must_wait"  # copies must end before its blocks have room
+
+
 class SwapIn(Protocol):
     """What the scheduler sees of the offload tiers (section 8); None when offload is off."""
 
     def make_room(self, fresh: int, reuse: list[CachedBlock], now_ms: float) -> bool:
         """Start the copies that `fresh` blocks need. False: the caller must wait for a copy to end."""
 
-    def park(self, request: SchedRequest, cost: PrefillCost, now_ms: float) -> bool:
-        """Start a swap-in if the prefix goes on in a lower tier; True if the request is parked now."""
+    def park(self, request: SchedRequest, cost: PrefillCost, now_ms: float) -> Parking:
+        """Start a swap-in if the prefix goes on in a lower tier; PARKED: it is out of the queue."""
 
 
 class Scheduler:
@@ -162,8 +170,12 @@ class Scheduler:
                 cost = self._admissible_cost(request)
                 if cost is None:
                     return
-                if self.offload is not None and self.offload.park(request, cost, this_pass.now_ms):
-                    continue
+                if self.offload is not None:
+                    parking = self.offload.park(request, cost, this_pass.now_ms)
+                    if parking is Parking.PARKED:
+                        continue
+                    if parking is Parking.MUST_WAIT:
+                        return
                 cached = cost.cached_tokens
                 reuse = self.kv.prefix_for(request.table, cached // self._block_size)
             if not self._admit(request, cached, reuse, this_pass):
