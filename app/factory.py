@@ -31,6 +31,7 @@ from app.text.logprobs import LogprobModel
 from app.text.token_json import TokenJson
 from app.text.tokenizer import BuiltinTokenizer, Tokenizer
 from mocker_core.engine_args import MockEngineArgs
+from mocker_core.errors import MockerError
 
 logger = logging.getLogger("mocker")
 
@@ -73,12 +74,22 @@ def hot_routes() -> list[HotRoute]:
 def routers() -> list[APIRouter]:
     """Every FastAPI router of the server."""
     from app.admin.events import router as events_router
+    from app.admin.handoff import router as handoff_router
+    from app.admin.whole_handoff import router as whole_handoff_router
     from app.openai.models_router import router as models_router
     from app.ops.health import router as health_router
     from app.ops.metrics_json import router as metrics_router
     from app.pd.api_router import router as pd_router
 
-    return [models_router, health_router, metrics_router, events_router, pd_router]
+    return [
+        models_router,
+        health_router,
+        metrics_router,
+        events_router,
+        pd_router,
+        handoff_router,
+        whole_handoff_router,
+    ]
 
 
 def create_app(settings: ServeSettings, *, engine: EngineFactory | None = None) -> MockerApp:
@@ -95,6 +106,7 @@ def create_app(settings: ServeSettings, *, engine: EngineFactory | None = None) 
     for router in routers():
         app.include_router(router)
     app.add_exception_handler(ApiError, _answer_error)
+    app.add_exception_handler(MockerError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(Exception, _answer_error)

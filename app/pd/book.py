@@ -77,12 +77,20 @@ class HandoffBook:
         key = HandoffId(handoff_id)
         return self._open.get(key) or self._ended.get(key)
 
+    def find_request(self, request_id: RequestId) -> HandoffRecord | None:
+        """The live handoff of a request."""
+        return next((record for record in self._open.values() if record.request_id == request_id), None)
+
     def find_open(self, handoff_id: str) -> HandoffRecord | None:
         return self._open.get(HandoffId(handoff_id))
 
     def all(self) -> list[HandoffRecord]:
         """The live ones, oldest first, then the ended ones, latest first."""
         return [*self._open.values(), *reversed(self._ended.values())]
+
+    def discard(self, record: HandoffRecord) -> None:
+        """It never began."""
+        self._open.pop(record.handoff_id, None)
 
     def note(self, record: HandoffRecord, event: str, state: str | None = None) -> None:
         record.timeline.append((self._now_ms(), event))

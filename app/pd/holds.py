@@ -74,6 +74,9 @@ class HoldRegistry:
     def find(self, handoff_id: str) -> Hold | None:
         return self._alive.get(HandoffId(handoff_id))
 
+    def find_request(self, request_id: RequestId) -> Hold | None:
+        return next((hold for hold in self._alive.values() if hold.request_id == request_id), None)
+
     def add(self, handoff_id: HandoffId, request_id: RequestId, tokens: Sequence[int]) -> Hold:
         """A prefill for another server begins. Raises DuplicateIdError."""
         if handoff_id in self._alive:
@@ -103,8 +106,8 @@ class HoldRegistry:
         if (prompt_tokens, prompt_hash) != (hold.prompt_tokens, hold.prompt_hash):
             raise KvLoadError(
                 KvLoadFault.OTHER_PROMPT,
-                f"The KV of remote_request_id {handoff_id} is of another prompt ({hold.prompt_tokens} tokens; "
-                f"the request has {prompt_tokens}); send both servers the same prompt.",
+                f"The KV of remote_request_id {handoff_id} is of another prompt, {hold.prompt_tokens} tokens "
+                f"long (this one: {prompt_tokens}); send both servers the same prompt.",
             )
         hold.state = HoldState.CLAIMED
         return hold

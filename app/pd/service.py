@@ -1,6 +1,6 @@
 """Everything of one server that concerns handoffs: holds, leases, records, counters; built once, passed down.
 
-`install` puts it into a server's state: its submitter replaces the direct one. Must not know routes.
+`install_handoffs` puts it into a server's state: its submitter replaces the direct one. Must not know routes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import httpx
-
 from app.dispatch import Dispatcher, EngineObserver
 from app.errors import ApiError
 from app.pd.book import HandoffBook
 from app.pd.holds import HoldRegistry, HoldState
 from app.pd.lifecycle import LifecycleHub
 from app.pd.params import KvLoadFault
-from app.pd.peer import peer_http_client
+from app.pd.submitter import PdSubmitter
 from app.pd.tasks import TaskSet
 from mocker_core.commands import Applied, CancelSource, ReleaseSource
 from mocker_core.engine_args import MockEngineArgs
@@ -28,6 +26,8 @@ from mocker_core.handoff.coordinator import HandoffOutcome
 from mocker_core.request import HandoffId, RequestId
 
 if TYPE_CHECKING:
+    import httpx
+
     from app.settings import ServeSettings
     from app.state import AppState, Engine
 
@@ -57,6 +57,7 @@ class PdService(EngineObserver):
         self.book = HandoffBook(engine.now_ms)
         self.counters = PdCounters()
         self.tasks = TaskSet()
+        self.submitter = PdSubmitter(self)
         self._client: httpx.AsyncClient | None = None
         if engine.args.controls_enabled:  # else there is nothing to watch
             dispatcher.add_observer(self)
@@ -74,8 +75,10 @@ class PdService(EngineObserver):
 
     @property
     def client(self) -> httpx.AsyncClient:
-        """For talking to peers; made when first needed, since most servers never do."""
+        """For talking to peers. Made, and its library imported, only where it is needed."""
         if self._client is None:
+            from app.pd.peer import peer_http_client
+
             self._client = peer_http_client()
         return self._client
 
@@ -89,10 +92,27 @@ class PdService(EngineObserver):
             self.book.close(record, str(state))
         command = ReleaseSource if state is HoldState.RELEASED else CancelSource
         effects = await self.engine.command(command(HandoffId(handoff_id)))
-        if hold.request_id in self.dispatcher:
-            self.dispatcher.fail(hold.request_id, ApiError(409, "The handoff of this prefill was cancelled."))
-            self.dispatcher.flush()
+        gone = ApiError(410, "The handoff of this prefill was cancelled.", code="cancelled")
+        self.dispatcher.fail(hold.request_id, gone)
+        self.dispatcher.flush()
         return "applied" if isinstance(effects.result, Applied) else "noop"
+
+    async def cancel_request(self, request_id: str) -> Literal["applied", "noop"]:
+        """End a request wherever it is: loading, waiting, running or held. Its client gets an error."""
+        key = RequestId(request_id)
+        loading = self.submitter.cancel_loading(request_id)
+        effect = await self.engine.cancel(key)
+        hold = self.holds.find_request(key)
+        if hold is not None:
+            self.holds.end(hold.handoff_id, HoldState.CANCELLED)
+        if not loading and not isinstance(effect, Applied):
+            return "noop"
+        record = self.book.find_request(key)
+        if record is not None and record.run_by != "coordinator":
+            self.book.close(record, "cancelled")
+        self.dispatcher.fail(key, ApiError(410, f"The request {request_id} was cancelled.", code="cancelled"))
+        self.dispatcher.flush()
+        return "applied"
 
     def snapshot(self) -> dict[str, Any]:
         """The figures of /admin/metrics."""
@@ -121,14 +141,22 @@ def pd_service(state: AppState) -> PdService:
     return service
 
 
-def install(state: AppState) -> PdService:
+def install_handoffs(state: AppState) -> PdService:
     """Give a server its part in handoffs; call `close` on it when the server ends."""
-    from app.pd.submitter import PdSubmitter
+    from app.ops.metrics_json import add_section
 
     service = PdService(state.settings, state.engine, state.dispatcher)
     state.extras[STATE_KEY] = service
-    submitter = PdSubmitter(service)
+    submitter = service.submitter
     state.submitter = submitter
     if state.engine.args.controls_enabled:
         state.observers.append(submitter)
+        _ = service.client  # else the first handoff would wait for it
+
+    def end_now() -> None:
+        service.holds.end_all(HoldState.FAILED)
+        submitter.fail_all()
+
+    state.stream_enders.append(end_now)
+    add_section(state, "handoffs", lambda _: service.snapshot())
     return service

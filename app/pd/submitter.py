@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from app.openai.choice import ChoiceRun, Outcome
 from app.openai.submit import RequestObserver, SubmitContext
 from app.pd.book import HandoffRecord
-from app.pd.decode import DecodeHandoff
 from app.pd.holds import HoldState
 from app.pd.params import (
     Address,
@@ -26,10 +25,11 @@ from app.pd.params import (
     transfer_role,
 )
 from mocker_core.commands import SubmitHandoffPrefill
-from mocker_core.errors import MockerError
+from mocker_core.errors import EngineDeadError, MockerError
 from mocker_core.request import DirectRequest, HandoffId, RequestId
 
 if TYPE_CHECKING:
+    from app.pd.decode import DecodeHandoff
     from app.pd.service import PdService
 
 
@@ -74,6 +74,20 @@ class PdSubmitter(RequestObserver):
         if handoff_id is not None:
             self._pd.holds.end(handoff_id, HoldState.CANCELLED)
         self._pd.engine.cancel_soon(request_id)
+
+    def cancel_loading(self, request_id: str) -> bool:
+        """Cancel a request whose KV is still on its way; False if there is none of this id."""
+        handoff = self._loading.get(RequestId(request_id))
+        if handoff is not None:
+            handoff.cancel()
+        return handoff is not None
+
+    def fail_all(self) -> None:
+        """The server stops: whoever still waits for KV from elsewhere gets an error."""
+        for request_id, handoff in list(self._loading.items()):
+            self._pd.dispatcher.fail(request_id, EngineDeadError("The server is stopping."))
+            handoff.cancel()
+        self._pd.dispatcher.flush()
 
     def on_request_start(self, run: ChoiceRun) -> None: ...
 
@@ -129,6 +143,8 @@ class PdSubmitter(RequestObserver):
     def _submit_destination(
         self, request: DirectRequest, run: ChoiceRun, context: SubmitContext, params: Mapping[str, Any]
     ) -> None:
+        from app.pd.decode import DecodeHandoff
+
         handoff = DecodeHandoff(self._pd, request, run, remote_source(params), context.dp_rank)
         self._loading[request.request_id] = handoff
         self._pd.tasks.spawn(

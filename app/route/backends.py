@@ -46,7 +46,7 @@ class BackendPool:
                 f"--{role} names no server; give at least one URL, such as http://127.0.0.1:8100."
             )
         self.role = role
-        self.backends = [Backend(_base_url(role, url)) for url in urls]
+        self.backends = [Backend(checked_url(url, f"--{role}")) for url in urls]
         self._policy = policy
         self._turn = 0
 
@@ -60,8 +60,9 @@ class BackendPool:
         return in_turn
 
 
-def _base_url(role: str, url: str) -> str:
+def checked_url(url: str, name: str = "The address") -> str:
+    """A server's base URL in one form. Raises ArgumentError, beginning with `name`, for anything else."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ArgumentError(f"--{role} is {url!r}; it must be a URL such as http://127.0.0.1:8100.")
+        raise ArgumentError(f"{name} is {url!r}; it must be a URL such as http://127.0.0.1:8100.")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
