@@ -11,6 +11,7 @@ import logging
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
+from functools import partial
 
 from mocker_core.commands import (
     ActivateDestination,
@@ -123,6 +124,8 @@ class MockEngine:
         self._ranks = [self._make_rank(rank) for rank in range(self.args.dp_size)]
         loop = asyncio.get_running_loop()
         self._owner = loop.create_task(_own(self._ranks, self._status), name="mock-engine")
+        # A callback, not a `finally` in the task: one cancelled before its first step never gets there.
+        self._owner.add_done_callback(partial(_close_all, self._ranks, self._status))
         weakref.finalize(self, _abandon, loop, self._ranks).atexit = False
         self._status.state = EngineState.READY
 
@@ -266,18 +269,14 @@ class MockEngine:
 
 
 async def _own(ranks: Sequence[RankLoop], status: _Status) -> None:
-    """Own every task of the engine: one that fails ends them all, and nobody is left waiting."""
+    """Own every task of the engine: one that fails ends them all."""
     try:
         async with asyncio.TaskGroup() as group:
             for rank in ranks:
                 group.create_task(_guard(rank, rank.run, status))
                 group.create_task(_guard(rank, rank.read_lifecycle, status))
     except* Exception:
-        pass
-    finally:
-        status.die("The engine's task was cancelled.")
-        for rank in ranks:
-            _close(rank, status.dead_reason or "")
+        pass  # each was logged and gave its reason in _guard
 
 
 async def _guard(rank: RankLoop, work: Callable[[], Awaitable[None]], status: _Status) -> None:
@@ -290,11 +289,14 @@ async def _guard(rank: RankLoop, work: Callable[[], Awaitable[None]], status: _S
         raise
 
 
-def _close(rank: RankLoop, reason: str) -> None:
-    try:
-        rank.close(reason)
-    except Exception:
-        logger.exception("The listener failed while rank %d was closed", rank.context.dp_rank)
+def _close_all(ranks: Sequence[RankLoop], status: _Status, owner: asyncio.Task[None]) -> None:
+    """Every task of the engine has ended: nobody may be left waiting."""
+    status.die("The engine's task was cancelled.")
+    for rank in ranks:
+        try:
+            rank.close(status.dead_reason or "")
+        except Exception:
+            logger.exception("The listener failed while rank %d was closed", rank.context.dp_rank)
 
 
 def _abandon(loop: asyncio.AbstractEventLoop, ranks: Sequence[RankLoop]) -> None:

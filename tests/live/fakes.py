@@ -37,6 +37,7 @@ from mocker_core.events import (
     SourceHeld,
 )
 from mocker_core.live.engine import MockEngine
+from mocker_core.live.live_ids import brought_request
 from mocker_core.live.publisher import PublishedEffect
 from mocker_core.metrics import ForwardPassMetrics, LengthStats, MockerMetrics
 from mocker_core.request import DirectRequest, HandoffId, RequestId
@@ -193,9 +194,9 @@ class FakeCore:
                 del self.destinations[handoff]
 
     def _apply(self, command: SchedulerCommand) -> CommandResult:
-        if isinstance(command, Submit | SubmitHandoffPrefill | ReserveDestination):
-            if command.request.num_prompt_tokens == 13:
-                raise RequestError("a prompt of 13 tokens is refused; send any other.")
+        request = brought_request(command)
+        if request is not None and request.num_prompt_tokens == 13:
+            raise RequestError("a prompt of 13 tokens is refused; send any other.")
         match command:
             case Submit(request):
                 self._add(request.request_id, request.num_output_tokens)
