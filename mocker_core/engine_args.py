@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 from mocker_core.errors import ArgumentError
 
@@ -128,7 +128,7 @@ class MockEngineArgs:
                 kept[name] = value
         if isinstance(kept.get("timing_model"), str):
             kept["timing_model"] = {"type": kept["timing_model"]}
-        if isinstance(kept.get("reasoning"), Mapping):
+        if "reasoning" in kept and not isinstance(kept["reasoning"], ReasoningArgs):
             kept["reasoning"] = _reasoning(kept["reasoning"])
         return cls(**kept)
 
@@ -198,20 +198,31 @@ def _check_int(name: str, value: object, lowest: int | None, *, optional: bool) 
 def _check_float(name: str, value: object, *, optional: bool) -> None:
     if value is None and optional:
         return
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    right = number and (name in _MAY_BE_NEGATIVE or float(value) >= 0)  # type: ignore[arg-type]
-    if not right:
+    if not _is_finite(value) or not (name in _MAY_BE_NEGATIVE or value >= 0):
         bound = "a finite number" if name in _MAY_BE_NEGATIVE else "a finite number >= 0"
         raise ArgumentError(f"{name} is {value!r}; it must be {bound}{' or null' if optional else ''}.")
 
 
-def _reasoning(values: Mapping[str, Any]) -> ReasoningArgs:
+def _is_finite(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _reasoning(values: object) -> ReasoningArgs:
+    if not isinstance(values, Mapping):
+        raise ArgumentError(f"reasoning is {values!r}; it must be an object, for example {{}}, or null.")
     known = {item.name for item in dataclasses.fields(ReasoningArgs)}
     for name in values:
         if name not in known:
             raise ArgumentError(f"reasoning.{name} is unknown; known names: {', '.join(sorted(known))}.")
-    args = ReasoningArgs(**values)
-    if not 0.0 <= args.thinking_ratio <= 1.0:
+    args = ReasoningArgs(**{name: value for name, value in values.items() if value is not None})
+    for name in ("start_thinking_token_id", "end_thinking_token_id"):
+        _check_int(f"reasoning.{name}", getattr(args, name), 0, optional=True)
+    if not _is_finite(args.thinking_ratio) or not 0.0 <= args.thinking_ratio <= 1.0:
         raise ArgumentError(
             f"reasoning.thinking_ratio is {args.thinking_ratio!r}; it must be within 0 and 1."
         )
