@@ -123,8 +123,9 @@ class Stepper:
             self._next()
 
     def _paced_step(self) -> None:
-        """Endless streams: their chunks go round."""
-        chunks, size, lateness, plan_ms = self._chunks, len(self._chunks), self._lateness, self._deadline_ms
+        """Endless streams: the chunks with one event go round."""
+        chunks, lateness, plan_ms = self._chunks[1:-1], self._lateness, self._deadline_ms
+        size = len(chunks)
         self._streams = [stream for stream in self._streams if not stream.gone]
         late_ms = 0.0
         for index, stream in enumerate(self._streams):
