@@ -101,6 +101,7 @@ def create_app(settings: ServeSettings, *, engine: EngineFactory | None = None) 
         version=__version__,
         lifespan=_lifespan,
         root_path=settings.root_path,
+        redirect_slashes=False,
         summary="An OpenAI and vLLM compatible server whose answers are timed by a simulated scheduler.",
     )
     for router in routers():
@@ -139,9 +140,11 @@ def build_state(settings: ServeSettings, engine_factory: EngineFactory) -> AppSt
 def _install_parts(state: AppState) -> None:
     """What watches the engine or adds to the answers of others."""
     from app.admin.events import install_event_streams
+    from app.kv_events.install import install_kv_events
     from app.pd.service import install_handoffs
 
     install_event_streams(state)
+    install_kv_events(state)
     install_handoffs(state)
 
 
@@ -177,9 +180,11 @@ def _live_engine(args: MockEngineArgs, dispatcher: Dispatcher) -> Engine:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    from app.kv_events.install import start_kv_events, stop_kv_events
     from app.pd.service import pd_service
 
     state: AppState = app.state.mocker
+    start_kv_events(state)
     async with asyncio.TaskGroup() as tasks:
         starting = tasks.create_task(_start_engine(state))
         pings = tasks.create_task(state.dispatcher.ping_silent(state.settings.ping_seconds))
@@ -195,6 +200,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             state.dispatcher.flush()
             state.end_streams()
             await pd_service(state).close()
+            await stop_kv_events(state)
             await state.dispatcher.writes.close()
 
 

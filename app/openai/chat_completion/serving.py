@@ -65,7 +65,19 @@ def _check(state: AppState, request: ChatCompletionRequest) -> Sampling:
     sampling = check_sampling(request, state.profile, max_tokens=getattr(request, name), max_tokens_name=name)
     if not request.messages:
         raise bad_request("messages is empty; it must have at least one message.", "messages")
+    for at, message in enumerate(request.messages):
+        if type(message.get("content")) is list:
+            _check_images(message["content"], f"messages.{at}.content")
     return sampling
+
+
+def _check_images(parts: list[Any], where: str) -> None:
+    for at, part in enumerate(parts):
+        if isinstance(part, dict) and part.get("type") == "image_url" and type(part.get("image_url")) is str:
+            raise bad_request(
+                f'{where}.{at}.image_url is a text; it must be an object such as {{"url": "..."}}.',
+                f"{where}.{at}.image_url",
+            )
 
 
 def _top_logprobs(state: AppState, request: ChatCompletionRequest) -> int | None:

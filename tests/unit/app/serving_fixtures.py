@@ -1,0 +1,54 @@
+"""A server in this process whose engine runs far faster than time, for tests of what answers say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from app.factory import MockerApp, create_app
+from app.settings import ServeSettings
+from app.state import AppState
+from tests.harness.asgi_stream import AsgiClient, serving
+
+T = TypeVar("T")
+
+FAST = 1e6
+
+
+def make_app(**settings: Any) -> MockerApp:
+    """An application at high speed; keywords are ServeSettings'."""
+    return create_app(ServeSettings(**{"speedup_ratio": FAST, "block_size": 16, **settings}))
+
+
+def served(test: Callable[[AsgiClient, AppState], Awaitable[T]], **settings: Any) -> T:
+    """Run a test against a server of its own; afterwards no request and no block may be left."""
+
+    async def main() -> T:
+        app = make_app(**settings)
+        state: AppState = app.state.mocker
+        async with serving(app) as client:
+            result = await test(client, state)
+            await settle(state)
+            assert len(state.dispatcher) == 0
+            assert state.load == 0
+            for rank in range(state.engine.args.dp_size):
+                metrics = state.engine.metrics(rank)
+                assert metrics.active_decode_blocks == 0
+                assert metrics.running_requests == metrics.waiting_requests == 0
+        return result
+
+    return asyncio.run(main())
+
+
+async def settle(state: AppState) -> None:
+    """Let the engine's loops reach their next boundary."""
+    async with asyncio.timeout(20):
+        ranks = range(state.engine.args.dp_size)
+        while any(state.engine.metrics(rank).active_decode_blocks for rank in ranks):  # noqa: ASYNC110 # no event
+            await asyncio.sleep(0.001)
+
+
+def chat(content: str = "Hello there", **more: Any) -> dict[str, Any]:
+    """A chat body of one user message."""
+    return {"messages": [{"role": "user", "content": content}], **more}
