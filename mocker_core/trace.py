@@ -7,7 +7,7 @@ last one is cut at input_length; what no id covers is unique to its row (engine.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +70,9 @@ def _row(record: dict[str, Any], number: int, index: int) -> TraceRow:
 
 def _number(record: dict[str, Any], name: str, line: int, default: float | None = None) -> float:
     value = record.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    right = isinstance(value, int | float) and not isinstance(value, bool)
+    # The comparison also refuses NaN and an integer that no float holds.
+    if value is None or not right or not 0 <= value <= sys.float_info.max:
         raise ArgumentError(f"trace line {line}: {name} is {value!r}; it must be a number >= 0.")
     return float(value)
 

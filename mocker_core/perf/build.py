@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 
 from mocker_core import rng
@@ -44,8 +44,9 @@ def _numbers(kind: str, options: Mapping[str, object], names: tuple[str, ...]) -
         if name not in names:
             allowed = f"its options are {', '.join(names)}" if names else "it takes no options"
             raise ArgumentError(f"timing_model {kind} has no option {name}; {allowed}.")
-        right = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not right or float(value) < 0:  # type: ignore[arg-type]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        # The comparison also refuses NaN and an integer that no float holds.
+        if not number or not 0 <= value <= sys.float_info.max:  # type: ignore[operator]
             raise ArgumentError(f"timing_model.{name} is {value!r}; it must be a finite number >= 0.")
         numbers[name] = float(value)  # type: ignore[arg-type]
     return numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 from mocker_core.errors import ArgumentError
 from mocker_core.perf.model import PassWork
@@ -74,16 +75,20 @@ def _load(path: str) -> dict[str, Any]:
     if not Path(path).is_file():
         raise ArgumentError(f"timing_model.path is {path!r}; there is no such .npz file.")
     try:
+        with ZipFile(path):  # a single .npy array or a damaged file ends here
+            pass
         with numpy.load(path, allow_pickle=False) as data:
             arrays = {name: data[name] for name in _ARRAYS if name in data.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, BadZipFile) as error:
         raise ArgumentError(f"timing_model.path {path!r} is not a readable .npz file: {error}.") from None
     for name, dimensions in _ARRAYS.items():
         if name not in arrays:
             raise ArgumentError(
                 f"timing_model.path {path!r} lacks the array {name}; it needs {', '.join(_ARRAYS)}."
             )
-        if arrays[name].ndim != dimensions or not arrays[name].size or not numpy.isfinite(arrays[name]).all():
+        array = arrays[name]
+        right = array.ndim == dimensions and array.size and array.dtype.kind in "iuf"
+        if not right or not numpy.isfinite(array).all():
             raise ArgumentError(f"{name} in {path!r} must be {dimensions}-D, finite and not empty.")
     for name in ("prefill_isl", "decode_active_kv_tokens", "decode_context_length"):
         if (numpy.diff(arrays[name]) <= 0).any():

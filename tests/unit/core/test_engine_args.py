@@ -89,7 +89,7 @@ def test_unknown_name_is_refused_with_the_nearest_one(name: str, near: str) -> N
 
 
 def test_name_near_to_nothing_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ArgumentError, match="Known arguments: .*block_size.*worker_type"):
+    with pytest.raises(ArgumentError, match=r"Known arguments: .*block_size.*worker_type"):
         MockEngineArgs.from_mapping({"zzz": 1})
 
 
