@@ -1,0 +1,1 @@
+"""Building blocks of JSON-Schema generation; the way in is `app.text.json_schema`."""
