@@ -61,6 +61,8 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
             self._command,
             cwd=ROOT,
             preexec_fn=lambda: pin(SERVER_CPU),
+            # As for a user, whose second start finds compiled modules.
+            env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
