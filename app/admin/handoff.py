@@ -187,8 +187,8 @@ async def _tell(
     if record is not None:
         pd.book.note(record, said, said)
         if ends:
+            pd.book.close(record, said)
             gone = ApiError(410, f"The handoff {record.handoff_id} was {said}.", code="cancelled")
             state.dispatcher.fail(record.request_id, gone)
             state.dispatcher.flush()
-            pd.book.close(record, said)
     return CommandAnswer(result="applied")

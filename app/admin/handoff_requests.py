@@ -119,6 +119,8 @@ class RecordSink:
             self._book.close(self._record, outcome)
 
     def fail(self, error: Exception) -> None:
+        if self._record.ended_ms is not None:
+            return
         self._book.note(self._record, str(error))
         if self._ends_record:
             self._book.close(self._record, "failed", str(error))

@@ -25,6 +25,10 @@ class TaskSet:
         task.add_done_callback(self._ended)
         return task
 
+    async def finished(self) -> None:
+        """Wait until every task of now has ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def close(self) -> None:
         for task in tuple(self._tasks):
             task.cancel()

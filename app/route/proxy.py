@@ -19,6 +19,7 @@ from starlette.types import Send
 
 from app import sse
 from app.errors import ApiError, error_body
+from app.pd.tasks import TaskSet
 from app.route.backends import Backend, BackendPool
 from app.route.lanes import Lane, LaneBook, LaneState
 
@@ -63,12 +64,18 @@ class PdProxy:
     """Carries requests over; holds no state of a request beyond its `serve` call."""
 
     def __init__(
-        self, client: httpx.AsyncClient, prefill: BackendPool, decode: BackendPool, lanes: LaneBook
+        self,
+        client: httpx.AsyncClient,
+        prefill: BackendPool,
+        decode: BackendPool,
+        lanes: LaneBook,
+        tasks: TaskSet,
     ) -> None:
         self._client = client
         self._prefill = prefill
         self._decode = decode
         self._lanes = lanes
+        self._tasks = tasks
 
     async def serve(self, request: ProxyRequest, send: Send) -> None:
         """Answer one request. Cancel the call when the client leaves."""
@@ -97,7 +104,8 @@ class PdProxy:
         finally:
             self._lanes.close(lane, LaneState.CANCELLED, "The client left.")
             if handoff_id is not None and lane.prefill is not None and not leg.accepted:
-                await self._give_back(lane.prefill, handoff_id)
+                # Not awaited: this call is cancelled when the client has its answer or is gone.
+                self._tasks.spawn(self._give_back(lane.prefill, handoff_id), "giving a hold back")
 
     async def _run_prefill(
         self, request: ProxyRequest, headers: Headers, body: bytes, lane: Lane

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from app.pd.tasks import TaskSet
 from app.route.backends import Backend, BackendPool, RoutePolicy
 from app.route.lanes import LaneBook
 from app.route.proxy import PdProxy, ProxyRequest
@@ -50,7 +51,8 @@ class Router:
             trust_env=False,
             transport=transport,
         )
-        self._proxy = PdProxy(self.client, self.prefill, self.decode, self.lanes)
+        self.tasks = TaskSet()
+        self._proxy = PdProxy(self.client, self.prefill, self.decode, self.lanes, self.tasks)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _whole_body(receive)
@@ -115,6 +117,7 @@ def create_router_app(
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with router.client:
             yield
+            await router.tasks.finished()
 
     return Starlette(
         routes=[

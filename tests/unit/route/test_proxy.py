@@ -108,6 +108,7 @@ class World:
         }
         async with router.client:
             await router(scope, receive, send)
+            await router.tasks.finished()
         return router
 
     @property
