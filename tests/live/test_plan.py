@@ -154,7 +154,7 @@ def test_saturated_loop_lets_a_new_request_in_without_waiting_for_the_catch_up_l
         for _ in range(4):
             await asyncio.sleep(0)
         assert live.listener.ended == {"b": 1}
-        assert live.engine.now_ms() - sent_ms < 5.0
+        assert live.engine.now_ms() - sent_ms < 10.0  # not max_catch_up_ms
         stats = live.engine.rank_stats(0)
         assert stats.saturated
         assert stats.saturated_joins == 1
