@@ -1,73 +1,89 @@
-"""Fixtures mode: a YAML file says which requests get which answers, calls, errors and delays."""
+"""Fixtures mode: which request gets which answer, calls, error and delays; sequences, hot reload.
+
+Owns each entry's place in its sequence, and when the file is read. Must not know HTTP: the edge
+describes a request, an answer or None comes back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from app.text.generator import ToolCallText
+from app.content.fixture import (
+    FixtureAnswer,
+    FixtureDelays,
+    FixtureEntry,
+    FixtureError,
+    FixtureFault,
+    FixtureRequest,
+)
+from app.content.fixture_file import read_fixtures
 
+__all__ = [
+    "FixtureAnswer",
+    "FixtureDelays",
+    "FixtureEntry",
+    "FixtureError",
+    "FixtureFault",
+    "FixtureRequest",
+    "FixtureStore",
+]
 
-class FixtureError(ValueError):
-    """The file is wrong; the message names the file and the line or entry."""
-
-
-@dataclass(frozen=True, slots=True)
-class FixtureRequest:
-    """What an entry can match on. headers: lower-case names."""
-
-    model: str
-    last_user_message: str
-    tool_result: str | None
-    headers: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class FixtureFault:
-    """An error answer: HTTP status and the fields of the error body."""
-
-    status: int
-    message: str
-    type: str = "server_error"
-    code: str | None = None
-    param: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FixtureDelays:
-    """Added to the engine's own times; milliseconds."""
-
-    ttft_ms: float = 0.0
-    itl_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class FixtureAnswer:
-    """One of: text, tool_calls (with optional text before), error. delays apply to each."""
-
-    text: str | None = None
-    reasoning: str | None = None
-    tool_calls: tuple[ToolCallText, ...] = ()
-    error: FixtureFault | None = None
-    delays: FixtureDelays = FixtureDelays()
-    finish_reason: str | None = None
+FileStamp = tuple[int, int, int]
 
 
 class FixtureStore:
-    """The entries of one file, each with its place in its sequence of answers."""
+    """The entries of one file, each with its place in its sequence. Not for several threads at once."""
 
-    last_error: str | None
+    def __init__(self, path: Path, entries: tuple[FixtureEntry, ...], stamp: FileStamp | None) -> None:
+        self.path = path
+        self.last_error: str | None = None
+        self._entries = entries
+        self._used = [0] * len(entries)
+        self._stamp = stamp
 
     @classmethod
     def load(cls, path: Path) -> FixtureStore:
         """Raises FixtureError."""
-        raise NotImplementedError
+        stamp = file_stamp(path)
+        return cls(path, read_fixtures(path), stamp)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def answer_for(self, request: FixtureRequest) -> FixtureAnswer | None:
-        """The first matching entry's next answer (the last one of a sequence repeats), or None."""
-        raise NotImplementedError
+        """The first matching entry's next answer, or None. At the end of a sequence its last answer
+        repeats, or it begins again if the entry says `repeat: cycle`. Call it once per request."""
+        for place, entry in enumerate(self._entries):
+            if entry.matches(request):
+                used = self._used[place]
+                self._used[place] = used + 1
+                count = len(entry.answers)
+                return entry.answers[used % count if entry.cycle else min(used, count - 1)]
+        return None
 
     def reload_if_changed(self) -> bool:
-        """True if a changed file was taken over. A wrong file keeps the last good version and sets last_error."""
-        raise NotImplementedError
+        """True if a changed file was taken over; its sequences begin anew.
+
+        A wrong or missing file keeps the last good version and sets last_error, once per change."""
+        stamp = file_stamp(self.path)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            entries = read_fixtures(self.path)
+        except FixtureError as error:
+            self.last_error = str(error)
+            return False
+        self._entries = entries
+        self._used = [0] * len(entries)
+        self.last_error = None
+        return True
+
+
+def file_stamp(path: Path) -> FileStamp | None:
+    """Changes whenever the file does; None if there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
