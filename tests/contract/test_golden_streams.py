@@ -1,0 +1,71 @@
+"""Answers byte for byte. `python -m tests.contract.test_golden_streams` writes them anew; review what changed.
+
+Echo mode and a fixed request id make them independent of prose; the time of creation is masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.asgi_stream import serving
+from tests.unit.app.serving_fixtures import chat, make_app
+
+GOLDEN = Path(__file__).parent / "golden"
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+USAGE = {"include_usage": True}
+RUNNING = {"include_usage": True, "continuous_usage_stats": True}
+SAID = 'Say "ü🎉"\nand\tend.'
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat_whole": (CHAT, chat(SAID, max_tokens=64)),
+    "chat_stream": (CHAT, chat(SAID, max_tokens=64, stream=True)),
+    "chat_stream_usage": (CHAT, chat(SAID, max_tokens=2, stream=True, stream_options=USAGE)),
+    "chat_stream_running_usage": (CHAT, chat("one two", stream=True, stream_options=RUNNING)),
+    "chat_stream_two": (CHAT, chat("one two", n=2, stream=True)),
+    "chat_stream_stop": (CHAT, chat("one two three", stop=["two"], stream=True)),
+    "chat_stream_token_ids": (CHAT, chat("one two", return_token_ids=True, stream=True)),
+    "text_whole": (TEXT, {"prompt": "one two", "max_tokens": 64}),
+    "text_stream": (TEXT, {"prompt": "one two", "stream": True, "stream_options": USAGE}),
+    "text_stream_echo": (TEXT, {"prompt": ["one", "two"], "echo": True, "stream": True}),
+    "error_schema": (CHAT, {"messages": "hi"}),
+    "error_value": (CHAT, chat(n=0)),
+    "error_model": (CHAT, chat(model="x")),
+    "error_length": (CHAT, chat("hi", max_tokens=10**9)),
+}
+
+
+def answers(profile: str) -> dict[str, bytes]:
+    """Every case's status line and body in one profile."""
+
+    async def main() -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        app = make_app(content="echo", wire_profile=profile, enable_prefix_caching=False, max_model_len=4096)
+        async with serving(app) as client:
+            for name, (path, body) in CASES.items():
+                got = await client.post(path, body, {"X-Request-Id": "golden"})
+                masked = re.sub(rb'"created":\d+', b'"created":0', got.body)
+                found[name] = b"%d\n%s" % (got.status or 0, masked)
+        return found
+
+    return asyncio.run(main())
+
+
+def path_of(profile: str, name: str) -> Path:
+    return GOLDEN / f"{profile}_{name}.txt"
+
+
+@pytest.mark.parametrize("profile", ["vllm", "openai"])
+def test_answers_are_the_golden_bytes(profile: str) -> None:
+    for name, found in answers(profile).items():
+        assert found == path_of(profile, name).read_bytes(), name
+
+
+if __name__ == "__main__":
+    for each in ("vllm", "openai"):
+        for case, content in answers(each).items():
+            path_of(each, case).write_bytes(content)
