@@ -191,6 +191,11 @@ class EngineCore:
         self.scheduler.capacity_generation += 1
         return True
 
+    def preempt_all(self, now_ms: float) -> int:
+        """Preempt every running request, as if there were no room left; returns how many."""
+        self._end_transfers(now_ms)
+        return self.scheduler.preempt_all(now_ms)
+
     def offload_stats(self) -> OffloadStats | None:
         """The state of the offload tiers; None if offload is off."""
         return None if self.offload is None else self.offload.stats()

@@ -15,16 +15,19 @@ from mocker_core.errors import MockerError
 from mocker_core.live.channels import (
     CANCELLATION,
     COMMAND,
+    GATE,
     LIFECYCLE_SPACE,
     REQUEST,
     SHUTDOWN,
     CancellationIntake,
     CommandChannel,
     CommandEnvelope,
+    CoreCall,
     LifecycleChannel,
     RequestIntake,
 )
 from mocker_core.live.clock import Clock
+from mocker_core.live.gate import Gate
 from mocker_core.live.live_ids import LiveIds
 from mocker_core.live.plan import PassPlan
 from mocker_core.live.precise_wait import Sleeper
@@ -45,6 +48,7 @@ class RankPorts:
         self.commands = CommandChannel(2 * handoff_capacity, notify)
         self.cancellations = CancellationIntake(notify)
         self.lifecycle = LifecycleChannel(2 * handoff_capacity, notify)
+        self.gate = Gate(notify)
         self.shutting_down = False
 
     def shut_down(self) -> None:
@@ -77,7 +81,8 @@ class Boundary:
         self._clock = context.clock
         self._ids = context.ids
         self._controls = context.controls_enabled
-        self._idle_sources = SHUTDOWN | CANCELLATION | REQUEST | (COMMAND if self._controls else 0)
+        self._gate = context.ports.gate
+        self._idle_sources = SHUTDOWN | CANCELLATION | GATE | (COMMAND if self._controls else 0)
         # The engine time last told to the core; it never goes back.
         self._engine_ms = 0.0
         self._deferred: CommandEnvelope | None = None
@@ -88,7 +93,7 @@ class Boundary:
 
         What joins the pass was received at or before that moment; the rest stays in its channel.
         """
-        ports, plan, core = self._ports, self._plan, self._core
+        ports, plan, core, gate = self._ports, self._plan, self._core, self._gate
         while not ports.shutting_down:
             if plan.next_ms is not None:
                 arrived_later = plan.saturated and self._arrived_after(plan.next_ms)
@@ -98,9 +103,9 @@ class Boundary:
                     self._cancel_outside_pass(now_ms)
                 if self._controls and ports.commands:
                     await self._apply_waiting_commands(now_ms)
-                if ports.requests:
+                if ports.requests and gate.takes_requests:
                     self._receive_waiting_requests(now_ms)
-                if not core.is_empty():
+                if not core.is_empty() and gate.runs_passes:
                     return now_ms
                 plan.release()
             if not await self._wait_while_empty():
@@ -178,10 +183,10 @@ class Boundary:
                 self._cancel_outside_pass(now_ms)
             elif self._controls and ports.commands:
                 await self._apply_outside_pass(ports.commands.take(), now_ms)
-            elif ports.requests:
+            elif ports.requests and self._gate.takes_requests:
                 self._receive_one()
             elif tick_at_ms is None or now_ms < tick_at_ms:
-                await self._wait(self._idle_sources, tick_at_ms, now_ms)
+                await self._wait(self._waking_sources(), tick_at_ms, now_ms)
                 continue
             self._plan.anchor(self._idle_now_ms())
             return True
@@ -198,18 +203,20 @@ class Boundary:
 
     async def _wait_while_empty(self) -> bool:
         """Idle: serve shutdown, cancellations, commands, requests, deadline, until the core has work."""
-        ports, core = self._ports, self._core
+        ports, core, gate = self._ports, self._core, self._gate
         deadline_ms: float | None = None
         tick_at_ms: float | None = None
-        while core.is_empty():
+        while core.is_empty() or not gate.runs_passes:
             if ports.shutting_down:
                 return False
+            if core.is_empty():
+                gate.drained()
             now_ms = self._idle_now_ms()
             if ports.cancellations:
                 self._cancel_outside_pass(now_ms)
             elif self._controls and ports.commands:
                 await self._apply_outside_pass(ports.commands.take(), now_ms)
-            elif ports.requests:
+            elif ports.requests and gate.takes_requests:
                 self._receive_one()
             elif tick_at_ms is not None and deadline_ms is not None and now_ms >= tick_at_ms:
                 self._engine_ms = max(now_ms, deadline_ms)
@@ -218,7 +225,7 @@ class Boundary:
             else:
                 deadline_ms = core.next_deadline_ms()
                 tick_at_ms = _tick_at_ms(deadline_ms, now_ms)
-                await self._wait(self._idle_sources, tick_at_ms, now_ms)
+                await self._wait(self._waking_sources(), tick_at_ms, now_ms)
                 continue
             tick_at_ms = None
         return True
@@ -241,6 +248,10 @@ class Boundary:
         self._publisher.flush()
         await asyncio.sleep(0)
         self._plan.slice_began(self._clock.now_ms(), plan_ms)
+
+    def _waking_sources(self) -> int:
+        """What ends a wait in which no pass is under way."""
+        return self._idle_sources | REQUEST if self._gate.takes_requests else self._idle_sources
 
     def _idle_now_ms(self) -> float:
         """Engine time where no pass is under way: the clock's."""
@@ -320,6 +331,9 @@ class Boundary:
         cancellations = self._ports.cancellations
         while cancellations:
             cancellation = cancellations.take()
+            if isinstance(cancellation, CoreCall):
+                self._publisher.publish_call(cancellation, now_ms)
+                continue
             request_id = cancellation.request_id
             known = self._ports.requests.withdraw(request_id) or self._core.cancel(request_id, now_ms)
             if known:
@@ -332,6 +346,9 @@ class Boundary:
         cancellations = self._ports.cancellations
         while cancellations:
             cancellation = cancellations.take()
+            if isinstance(cancellation, CoreCall):
+                self._publisher.hold_back_call(cancellation, now_ms)
+                continue
             request_id = cancellation.request_id
             if self._ids.is_accepted(request_id):
                 if not self._ports.requests.withdraw(request_id):

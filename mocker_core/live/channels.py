@@ -1,4 +1,4 @@
-"""The ways in and out of one rank's loop: request intake, commands, cancellations, lifecycle events.
+"""The ways in and out of one rank's loop: requests, commands, cancellations and calls, lifecycle events.
 
 Every channel belongs to one event loop. The rank's side is synchronous (look, take, try_send); only
 the other side may await. Knows nothing of passes.
@@ -10,10 +10,11 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from mocker_core.commands import Applied, CommandEffects, Noop, SchedulerCommand
 from mocker_core.events import SchedulerLifecycleEvent
+from mocker_core.live.protocols import LiveCore
 from mocker_core.request import DirectRequest, RequestId
 
 # What a rank's loop can wait for. Plain ints: an IntFlag's operators cost a microsecond each.
@@ -22,6 +23,7 @@ CANCELLATION: Final = 2
 COMMAND: Final = 4
 REQUEST: Final = 8
 LIFECYCLE_SPACE: Final = 16
+GATE: Final = 32
 
 T = TypeVar("T")
 
@@ -91,23 +93,34 @@ class Cancellation:
     reply: Reply[Applied | Noop] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CoreCall:
+    """Something to do with the core, which only its own task may touch: `act(core, now_ms)`.
+
+    It may come in mid-pass, when that pass is decided but not published. A MockerError goes to the caller.
+    """
+
+    act: Callable[[LiveCore, float], object]
+    reply: Reply[Any]
+
+
 class CancellationIntake:
-    """Cancellations on their way to a rank, unbounded; taken in every wait of its loop."""
+    """Cancellations and calls on their way to a rank, unbounded; taken in every wait of its loop."""
 
     __slots__ = ("_notify", "_waiting")
 
     def __init__(self, notify: Callable[[int], None]) -> None:
         self._notify = notify
-        self._waiting: deque[Cancellation] = deque()
+        self._waiting: deque[Cancellation | CoreCall] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, cancellation: Cancellation) -> None:
+    def put(self, cancellation: Cancellation | CoreCall) -> None:
         self._waiting.append(cancellation)
         self._notify(CANCELLATION)
 
-    def take(self) -> Cancellation:
+    def take(self) -> Cancellation | CoreCall:
         return self._waiting.popleft()
 
 

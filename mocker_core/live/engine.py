@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from functools import partial
+from typing import TypeVar
 
 from mocker_core.commands import (
     ActivateDestination,
@@ -28,7 +29,7 @@ from mocker_core.engine.core import EngineCore
 from mocker_core.engine_args import MockEngineArgs
 from mocker_core.errors import EngineDeadError, RequestError, WrongWorkerTypeError
 from mocker_core.live.boundary import RankContext, RankPorts
-from mocker_core.live.channels import SHUTDOWN, Cancellation, CommandEnvelope, Reply
+from mocker_core.live.channels import SHUTDOWN, Cancellation, CommandEnvelope, CoreCall, Reply
 from mocker_core.live.clock import Clock, WallClock
 from mocker_core.live.live_ids import LiveIds, brought_request
 from mocker_core.live.plan import PassPlan, RankStats
@@ -40,6 +41,8 @@ from mocker_core.metrics import MockerMetrics
 from mocker_core.request import DirectRequest, RequestId
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CoreFactory = Callable[[MockEngineArgs, int], LiveCore]
 
@@ -198,6 +201,41 @@ class MockEngine:
                 self._ids.unclaim(command)
             raise
         return await reply.receive()
+
+    async def cancel_all(self) -> None:
+        """End every request of every rank now, held sources and destinations among them."""
+        self._check_ready()
+        await asyncio.gather(*[self.cancel(request_id) for request_id in self._ids.accepted()])
+
+    async def call_core(self, dp_rank: int, act: Callable[[LiveCore, float], T]) -> T:
+        """Let a rank's own task run `act(core, now_ms)`, soon and even in mid-pass; returns its value.
+
+        `act` must not await or keep the core. Raises EngineDeadError, and what MockerError `act` raises.
+        """
+        self._check_ready()
+        self._check_rank(dp_rank)
+        reply: Reply[T] = Reply()
+        self._ranks[dp_rank].context.ports.cancellations.put(CoreCall(act, reply))
+        return await reply.receive()
+
+    async def pause(self, *, drain: bool = False) -> None:
+        """Run no further pass and let new requests wait; with `drain` only once those received are done.
+
+        Commands, cancellations and calls go on. Harmless when repeated.
+        """
+        self._check_ready()
+        if drain:
+            draining = [rank.context.ports.gate.drain() for rank in self._ranks]
+            await asyncio.gather(*[reply.receive() for reply in draining])
+            return
+        for rank in self._ranks:
+            rank.context.ports.gate.shut()
+
+    def resume(self) -> None:
+        """End a pause, drained or not yet; what waited goes on."""
+        self._check_ready()
+        for rank in self._ranks:
+            rank.context.ports.gate.open()
 
     def metrics(self, dp_rank: int) -> MockerMetrics:
         """The latest published metrics of a rank."""

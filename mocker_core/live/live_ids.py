@@ -64,6 +64,10 @@ class LiveIds:
         live = self._requests.get(request_id)
         return live is not None and live.accepted
 
+    def accepted(self) -> list[RequestId]:
+        """Every accepted id, oldest first."""
+        return [request_id for request_id, live in self._requests.items() if live.accepted]
+
     def is_held(self, request_id: RequestId) -> bool:
         """A handoff source whose prefill completed and whose KV waits for a release."""
         live = self._requests.get(request_id)

@@ -40,6 +40,12 @@ class LiveCore(Protocol):
 
     def next_deadline_ms(self) -> float | None: ...
 
+    def reset_prefix_cache(self, now_ms: float) -> bool:
+        """Forget every cached block of every tier; False, and nothing changed, while a block is in use."""
+
+    def preempt_all(self, now_ms: float) -> int:
+        """Put every running request back into the queue without its KV; returns how many."""
+
     def take_kv_events(self) -> tuple[KvEvent, ...]:
         """Drain the KV events not yet given out (clean-ups of cancellations)."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mocker_core.commands import Applied, CommandEffects, Noop, TickEffects
 from mocker_core.errors import MockerError
 from mocker_core.events import KvEvent, OutputSignal, SchedulerLifecycleEvent
-from mocker_core.live.channels import Cancellation, CommandEnvelope, LifecycleChannel
+from mocker_core.live.channels import Cancellation, CommandEnvelope, CoreCall, LifecycleChannel
 from mocker_core.live.live_ids import LiveIds
 from mocker_core.live.protocols import EngineListener, LiveCore
 from mocker_core.metrics import MockerMetrics
@@ -152,6 +152,28 @@ class LiveEffectsPublisher:
         self._stale = True
         self.publish_kv_events(self._core.take_kv_events())
         self.reply_cancellation(cancellation, result)
+
+    def publish_call(self, call: CoreCall, now_ms: float) -> None:
+        """Make a call outside a pass: its KV events, then its reply; the caller publishes the metrics."""
+        self._stale = True
+        try:
+            value = call.act(self._core, now_ms)
+        except MockerError as error:
+            call.reply.fail(error)
+        else:
+            self.publish_kv_events(self._core.take_kv_events())
+            call.reply.send(value)
+
+    def hold_back_call(self, call: CoreCall, now_ms: float) -> None:
+        """Make a call during a pass: the reply goes out at once, its KV events at the boundary."""
+        self._stale = True
+        try:
+            value = call.act(self._core, now_ms)
+        except MockerError as error:
+            call.reply.fail(error)
+        else:
+            self._cleanup_kv_events.extend(self._core.take_kv_events())
+            call.reply.send(value)
 
     def reply(self, envelope: CommandEnvelope, effects: CommandEffects) -> None:
         envelope.reply.send(effects)

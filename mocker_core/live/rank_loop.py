@@ -9,7 +9,7 @@ from __future__ import annotations
 from mocker_core.commands import Applied, Noop
 from mocker_core.errors import EngineDeadError
 from mocker_core.live.boundary import Boundary, RankContext
-from mocker_core.live.channels import Cancellation
+from mocker_core.live.channels import Cancellation, CoreCall
 from mocker_core.live.protocols import EngineListener
 
 
@@ -72,8 +72,13 @@ class RankLoop:
         for envelope in left:
             envelope.reply.fail(error)
         ports.requests.clear()
+        ports.gate.close(error)
         while ports.cancellations:
-            self._answer_cancellation(ports.cancellations.take())
+            waiting = ports.cancellations.take()
+            if isinstance(waiting, CoreCall):
+                waiting.reply.fail(error)
+            else:
+                self._answer_cancellation(waiting)
         request_ids = context.ids.end_all(context.dp_rank)
         if request_ids:
             self._listener.on_dead(context.dp_rank, request_ids, reason)

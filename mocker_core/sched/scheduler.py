@@ -101,6 +101,13 @@ class Scheduler:
         else:
             self.tail.remove(request)
 
+    def preempt_all(self, now_ms: float) -> int:
+        """Between two passes: put every running request back to the front, in running order."""
+        no_pass = PassState(now_ms, 0)
+        for request in reversed(list(self.running())):
+            self._preempt(request, no_pass)
+        return len(no_pass.preempted)
+
     def _schedule_running(self, this_pass: PassState) -> None:
         cohort = self.cohort
         if len(cohort.members) > this_pass.budget:
