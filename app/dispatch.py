@@ -144,31 +144,32 @@ class Dispatcher:
         end_ms = result.end_ms
         gone: list[RequestId] = []
         for signal in outputs:
-            sink = sinks.get(signal.request_id)
+            request_id, token_id, completed, _, _, _ = signal
+            sink = sinks.get(request_id)
             if sink is None:
-                gone.append(signal.request_id)
+                gone.append(request_id)
                 continue
             try:
-                if signal.completed:
-                    self.forget(signal.request_id)
+                if completed:
+                    self.forget(request_id)
                     sink.end(signal, end_ms)
                 else:
-                    sink.token(signal.token_id, end_ms)
+                    sink.token(token_id, end_ms)
             except Exception as exc:
-                logger.exception("Request %s failed while its token was rendered.", signal.request_id)
-                self.forget(signal.request_id)
+                logger.exception("Request %s failed while its token was rendered.", request_id)
+                self.forget(request_id)
                 self._fail(sink, exc)
-                gone.append(signal.request_id)
+                gone.append(request_id)
         if self._observers:
             self._notify(lambda observer: observer.on_pass_end(dp_rank, result))
         return gone
 
     def flush(self) -> None:
         # Hot: once per stream that has something to write.
-        dirty = self.writes.dirty
-        if not dirty:
+        if not self.writes.dirty:
             return
-        self.writes.dirty = []
+        dirty = self.writes.dirty.copy()
+        self.writes.dirty.clear()
         lateness = self.lateness
         now_ms = self.now_ms()
         for position, response in enumerate(dirty):

@@ -51,9 +51,10 @@ class MockerApp(FastAPI):
             endpoint = self._hot_endpoints[route.path]
             self.router.routes.append(Route(route.path, endpoint, methods=["POST"], name=route.name))
 
-    def build_middleware_stack(self) -> Any:
-        inner = super().build_middleware_stack()
-        return EdgeMiddleware(inner, self.state.mocker.settings, self._hot_endpoints)
+        self._edge = EdgeMiddleware(super().__call__, state.settings, self._hot_endpoints)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._edge(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -77,6 +78,7 @@ def routers() -> list[APIRouter]:
     from app.admin.handoff import router as handoff_router
     from app.admin.whole_handoff import router as whole_handoff_router
     from app.openai.models_router import router as models_router
+    from app.ops.cache import router as cache_router
     from app.ops.health import router as health_router
     from app.ops.metrics_json import router as metrics_router
     from app.pd.api_router import router as pd_router
@@ -86,6 +88,7 @@ def routers() -> list[APIRouter]:
         health_router,
         metrics_router,
         events_router,
+        cache_router,
         pd_router,
         handoff_router,
         whole_handoff_router,

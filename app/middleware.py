@@ -8,7 +8,8 @@ from `scope["mocker.edge"]`.
 from __future__ import annotations
 
 import hmac
-import uuid
+import random
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +53,7 @@ class EdgeMiddleware:
         self._hot = hot
         self._settings = settings
         self._cors = _Cors(settings)
+        self._new_id = random.Random(secrets.randbits(128)).getrandbits
         self._keys = [key.encode() for key in settings.api_key]
         self._admin_keys = [settings.admin_key.encode()] if settings.admin_key else self._keys
 
@@ -60,7 +62,7 @@ class EdgeMiddleware:
             await self._app(scope, receive, send)
             return
         incoming = dict(scope["headers"])
-        edge = Edge(send, incoming, _request_id(incoming.get(_REQUEST_ID)))
+        edge = Edge(send, incoming, self._request_id(incoming.get(_REQUEST_ID)))
         if self._settings.enable_request_id_headers:
             edge.headers.append((_REQUEST_ID, edge.request_id.encode("latin-1", "replace")))
         origin = incoming.get(b"origin")
@@ -98,6 +100,15 @@ class EdgeMiddleware:
             given = incoming.get(b"x-api-key", b"")
         matches = [hmac.compare_digest(given, key) for key in keys]
         return any(matches)
+
+    def _request_id(self, given: bytes | None) -> str:
+        """The caller's id if it is usable as text in ids and headers, else a new one."""
+        if given:
+            text = given.decode("latin-1")
+            if len(text) <= _LONGEST_REQUEST_ID and text.isprintable():
+                return text
+        # A seeded generator is several times quicker than uuid4, and nothing here needs to be secret.
+        return f"{self._new_id(128):032x}"
 
     def _refusal(self) -> bytes:
         if self._settings.wire_profile == "vllm":
@@ -153,15 +164,6 @@ class _Cors:
 
 def _under(path: str, start: str) -> bool:
     return path.startswith(start) and (len(path) == len(start) or path[len(start)] == "/")
-
-
-def _request_id(given: bytes | None) -> str:
-    """The caller's id if it is usable as text in ids and headers, else a new one."""
-    if given:
-        text = given.decode("latin-1")
-        if len(text) <= _LONGEST_REQUEST_ID and text.isprintable():
-            return text
-    return uuid.uuid4().hex
 
 
 async def _respond(send: Send, status: int, headers: Sequence[Header], body: bytes) -> None:

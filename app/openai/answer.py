@@ -166,20 +166,26 @@ def send_error(response: HotResponse, error: ApiError, profile: str) -> None:
 
 
 def usage_of(runs: Sequence[ChoiceRun], *, details: bool) -> dict[str, Any]:
-    """Exact counts: each prompt once, cached tokens as its first choice's first admission found them."""
-    firsts: dict[int, ChoiceRun] = {}
+    """Exact counts of runs that come in order of their prompts.
+
+    Each prompt counts once; cached tokens are what its first choice's first admission found.
+    """
+    prompt = completion = cached = reasoning = 0
+    seen = -1
     for run in runs:
-        firsts.setdefault(run.prompt_index, run)
-    prompt = sum(run.num_prompt_tokens for run in firsts.values())
-    completion = sum(run.generated for run in runs)
+        completion += run.generated
+        reasoning += _reasoning_tokens(run)
+        if run.prompt_index > seen:
+            seen = run.prompt_index
+            prompt += run.num_prompt_tokens
+            cached += run.cached_tokens
     usage: dict[str, Any] = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
     }
     if details:
-        usage["prompt_tokens_details"] = {"cached_tokens": sum(run.cached_tokens for run in firsts.values())}
-    reasoning = sum(_reasoning_tokens(run) for run in runs)
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
     if reasoning:
         usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     return usage

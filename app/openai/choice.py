@@ -137,6 +137,14 @@ class ChoiceRun:
         self.outcome = Outcome.FAILED
         self.answer.run_failed(self, error)
 
+    def abort(self, now_ms: float) -> None:
+        """End it with what it has. The dispatcher and the engine must have forgotten it before."""
+        self.outcome = Outcome.CANCELLED
+        self.finish_reason = "abort"
+        self.answer.first_output()
+        self._render_last(None, now_ms)
+        self.answer.run_ended(self)
+
     def token_ids(self) -> list[int]:
         """What was generated so far."""
         return [] if self.plan is None else self.plan[: self.generated]
@@ -154,7 +162,7 @@ class ChoiceRun:
 class PlainStreamRun(ChoiceRun):
     """Each token is one record: constant head, the token's fragment, constant tail."""
 
-    __slots__ = ("_chunks", "_fragments", "_head", "_pending_of", "_tail")
+    __slots__ = ("_chunks", "_dirty", "_fragments", "_head", "_response", "_tail")
 
     def __init__(
         self,
@@ -173,7 +181,8 @@ class PlainStreamRun(ChoiceRun):
         self._head = chunks.plain_head
         self._tail = chunks.plain_tail
         self._fragments = fragments
-        self._pending_of = response
+        self._dirty = response.queue.dirty
+        self._response = response
 
     def token(self, token_id: int | None, end_ms: float) -> None:
         # Hot: once per token.
@@ -181,13 +190,17 @@ class PlainStreamRun(ChoiceRun):
         if self.generated == 1:
             self.first_token_ms = end_ms
             self.answer.first_output()
-        response = self._pending_of
+        # What `push` does, without its checks: a response that ended or is lost has no running run.
+        response = self._response
+        pending = response.pending
+        if not pending:
+            self._dirty.append(response)
         if response.plan_ms is None:
             response.plan_ms = end_ms
-        response.push(self._head + self._fragments[token_id] + self._tail)  # type: ignore[index] # has a token
+        pending.append(self._head + self._fragments[token_id] + self._tail)  # type: ignore[index] # has a token
 
     def _render_last(self, token_id: int | None, end_ms: float) -> None:
-        response, chunks = self._pending_of, self._chunks
+        response, chunks = self._response, self._chunks
         if response.plan_ms is None:
             response.plan_ms = end_ms
         body = None if token_id is None else chunks.content(self._fragments[token_id])

@@ -5,19 +5,19 @@ Owns the field order and the difference of the wire profiles in a chunk. Must no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import orjson
+from msgspec import Struct
 
 ChunkKind = Literal["chat", "text"]
-FinishReason = Literal["stop", "length", "tool_calls"]
+# abort: vLLM's word for a request that an engine put to sleep ended.
+FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
 _OBJECTS = {"chat": "chat.completion.chunk", "text": "text_completion"}
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True, kw_only=True):
     """What all chunks of an answer share. `created` in seconds since 1970."""
 
     kind: ChunkKind

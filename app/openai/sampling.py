@@ -6,7 +6,7 @@ prompts, models or the engine; `wire_profile` decides where vLLM and OpenAI diff
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.errors import ApiError, bad_request
 from app.openai.protocol import GenerationRequest
@@ -16,8 +16,7 @@ _MAX_STOPS_OPENAI = 4
 _SEED_LIMIT = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(Struct, frozen=True, kw_only=True):
     """What of the parameters has an effect here. `max_tokens` None: as long as the context allows."""
 
     n: int

@@ -11,8 +11,9 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec import Struct
 
 from app.errors import ApiError, context_too_long, from_exception
 from app.middleware import edge_of
@@ -38,13 +39,12 @@ class ClientGoneError(Exception):
     """The client left before its request was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(Struct, frozen=True):
     """One request as a hot route gets it. `headers`: lower-case names."""
 
     body: bytes
     request_id: str
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    headers: Mapping[bytes, bytes]
 
 
 Start = Callable[[AppState, Incoming, HotResponse], Awaitable[None]]
@@ -200,8 +200,7 @@ def engine_request_id(state: AppState, answer_id: str, index: int, total: int) -
     return RequestId(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A run with the prompt that the engine gets. `max_output_tokens` counts only without a plan."""
 
     run: ChoiceRun

@@ -7,21 +7,21 @@ see to it that the run's sink (already registered with the dispatcher) gets its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from app.openai.choice import ChoiceRun
 from mocker_core.request import DirectRequest, RequestId
 
 
-@dataclass(frozen=True, slots=True)
-class SubmitContext:
+class SubmitContext(Struct, frozen=True):
     """What came with the HTTP request and concerns the way into the engine."""
 
     http_request_id: str
     kv_transfer_params: Mapping[str, Any] | None = None
     dp_rank: int | None = None
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    headers: Mapping[bytes, bytes] = {}
 
 
 class Submitter(Protocol):

@@ -1,4 +1,4 @@
-"""Answers byte for byte. `python -m tests.contract.test_golden_streams` writes them anew; review what changed.
+"""Answers byte for byte. `python -m tests.contract.test_golden_streams` writes them anew; review them.
 
 Echo mode and a fixed request id make them independent of prose; the time of creation is masked.
 """
