@@ -15,6 +15,7 @@ import httpx
 import orjson
 
 from app.pd.params import KvLoadError, KvLoadFault, RemoteSource
+from app.pd.transport import StackTransport
 from mocker_core.handoff.coordinator import AckOutcome
 from mocker_core.live.handoff_driver import Ack
 
@@ -26,8 +27,8 @@ def peer_http_client() -> httpx.AsyncClient:
     """A client for many peers and many leases at once."""
     return httpx.AsyncClient(
         timeout=httpx.Timeout(REPLY_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=128),
         trust_env=False,
+        transport=StackTransport(),
     )
 
 

@@ -19,13 +19,14 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from app.pd.tasks import TaskSet
+from app.pd.transport import StackTransport
 from app.route.backends import Backend, BackendPool, RoutePolicy
 from app.route.lanes import LaneBook
 from app.route.proxy import PdProxy, ProxyRequest
 
 _DISAGGREGATED = frozenset({"/v1/chat/completions", "/v1/completions"})
 _HEALTH_TIMEOUT_S = 2.0
-_CONNECT_TIMEOUT_S = 5.0
+_CONNECT_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,8 @@ class Router:
         # A stream may be silent for as long as its model thinks; only connecting has a limit.
         self.client = httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
             trust_env=False,
-            transport=transport,
+            transport=transport or StackTransport(),
         )
         self.tasks = TaskSet()
         self._proxy = PdProxy(self.client, self.prefill, self.decode, self.lanes, self.tasks)
