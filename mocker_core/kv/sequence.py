@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mocker_core.hashing import block_identity
 from mocker_core.request import BlockIdentity
@@ -53,6 +53,10 @@ class SeededOutput(Sequence[int]):
 
     def __len__(self) -> int:
         return self._length
+
+    def __iter__(self) -> Iterator[int]:
+        # The inherited one goes on until an IndexError, which `__getitem__` does not spend time on.
+        return map(self.__getitem__, range(self._length))
 
     def __getitem__(self, position):  # type: ignore[no-untyped-def]  # slices are never taken of a plan
         # One round of splitmix64: well mixed, and the same in every process.
