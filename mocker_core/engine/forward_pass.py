@@ -43,11 +43,11 @@ def _scheduled_prefill(this_pass: PassState) -> LengthStats:
 
 
 def _scheduled_decode(core: EngineCore, this_pass: PassState) -> LengthStats:
-    """Context lengths of the requests that get a token without prompt work."""
+    """Context lengths of the requests that get a token without prompt work, which a complete one does not."""
     cohort = core.scheduler.cohort
     count, total, squares = len(cohort.members), cohort.sum_tokens, cohort.sum_squares
     for request, given in this_pass.given.items():
-        if not given.prompt_tokens:
+        if not given.prompt_tokens and not request.is_complete:
             count += 1
             total += request.computed
             squares += request.computed * request.computed
