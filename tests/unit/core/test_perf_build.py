@@ -34,7 +34,11 @@ def test_constant_is_at_full_load_with_max_num_seqs_running() -> None:
 
 
 def test_constant_draws_differ_by_run_seed_and_by_rank_only() -> None:
-    timing = {"type": "constant", "inter_token_latency_ms": 10, "inter_token_latency_std_dev_ms": 2}
+    timing: dict[str, Any] = {
+        "type": "constant",
+        "inter_token_latency_ms": 10,
+        "inter_token_latency_std_dev_ms": 2,
+    }
 
     def first(**where: int) -> float:
         model = build(**where, **timing)

@@ -85,7 +85,7 @@ def test_trace_block_size_must_be_positive() -> None:
         TraceIdentities(4, 0)
 
 
-# Where block_size divides trace_block_size identities come in runs, otherwise by segments; the laws are equal.
+# Where block_size divides trace_block_size identities come in runs, else by segments; the laws are the same.
 KINDS = pytest.mark.parametrize(("block_size", "trace_block_size"), [(4, 8), (4, 4), (4, 6), (4, 3)])
 
 
@@ -155,4 +155,3 @@ def test_generated_blocks_are_unique_to_the_request() -> None:
     made = {first.extend(parent, 2), second.extend(parent, 2), first.extend(parent, 3)}
     assert len(made) == 3
     assert not made & set(first.prompt_identities())
-    assert first.block_tokens(0) is None
