@@ -155,7 +155,7 @@ class CommandChannel:
         """
         if self._closed is not None:
             raise self._closed
-        if len(self._items) < self._capacity and not self._senders:
+        if len(self._items) < self._capacity:  # then nobody waits: take() lets one in at once
             self._items.append(envelope)
             self._notify(COMMAND)
             return

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from mocker_core.commands import CancelRequest
 from mocker_core.live.plan import PassPlan
 from mocker_core.request import RequestId
 from tests.harness.virtual_loop import spend_ms
@@ -66,6 +67,46 @@ def test_request_received_after_the_planned_end_waits_for_the_next_pass_although
         await sleep_ms(40)
 
     assert run_live(scenario).listener.tokens == {"a": [10.0, 20.0, 30.0], "b": [30.0]}
+
+
+def test_command_received_after_the_planned_end_waits_for_the_next_boundary_although_the_loop_is_late() -> (
+    None
+):
+    async def scenario(live: Live) -> None:
+        live.submit("a", tokens=3)
+        await sleep_ms(9)
+        waiting = live.send(CancelRequest(RequestId("a")))
+        spend_ms(2)
+        await waiting  # sent at 11 ms
+        assert live.engine.now_ms() == 20.0
+
+    live = run_live(scenario, worker_type="prefill")
+    assert live.logged("command") == [("command", "CancelRequest", True, 20.0)]
+    assert live.listener.tokens == {"a": [10.0, 20.0]}
+
+
+def test_wake_just_before_the_planned_end_publishes_nothing_yet() -> None:
+    async def scenario(live: Live) -> None:
+        live.submit("a", tokens=2)
+        live.submit("b", tokens=2)
+        await sleep_ms(9.999)
+        await live.engine.cancel(RequestId("b"))
+        await asyncio.sleep(0)
+        assert live.listener.tokens == {}
+        await sleep_ms(20)
+
+    assert run_live(scenario).listener.published_ms["a"] == [10.0, 20.0]
+
+
+def test_engine_time_told_during_a_late_pass_does_not_go_past_its_end() -> None:
+    async def scenario(live: Live) -> None:
+        live.submit("a", tokens=2)
+        await sleep_ms(9)
+        live.engine.cancel_soon(RequestId("a"))
+        spend_ms(4)
+        await sleep_ms(5)
+
+    assert run_live(scenario).logged("cancel") == [("cancel", "a", 10.0)]
 
 
 def test_loop_that_is_behind_runs_passes_without_waiting_until_it_caught_up() -> None:
@@ -201,3 +242,12 @@ def test_plan_is_kept_at_exactly_the_catch_up_limit() -> None:
     assert plan.start_ms(110.0, arrived_later=False) == 100.0
     assert plan.start_ms(110.1, arrived_later=False) == 110.1
     assert plan.stats().re_anchors == 1
+
+
+def test_moving_the_plan_to_the_clock_is_no_progress_of_the_plan() -> None:
+    plan = PassPlan(max_catch_up_ms=10.0, slice_ms=2.0)
+    plan.anchor(0.0)
+    plan.start_ms(50.0, arrived_later=False)
+    plan.pass_ended(51.0, 50.5, waited=False)
+    plan.slice_ended(51.0, 50.5)
+    assert plan.saturated  # 0.5 ms were modelled in 51 ms
