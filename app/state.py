@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import Depends, Request
 
@@ -23,8 +23,11 @@ from app.text.token_json import TokenJson
 from app.text.tokenizer import Tokenizer
 from mocker_core.commands import Applied, CommandEffects, Noop, SchedulerCommand
 from mocker_core.engine_args import MockEngineArgs
+from mocker_core.live.protocols import LiveCore
 from mocker_core.metrics import MockerMetrics
 from mocker_core.request import DirectRequest, RequestId
+
+T = TypeVar("T")
 
 
 class Engine(Protocol):
@@ -47,6 +50,14 @@ class Engine(Protocol):
     async def cancel(self, request_id: RequestId) -> Applied | Noop: ...
 
     async def command(self, command: SchedulerCommand, dp_rank: int | None = None) -> CommandEffects: ...
+
+    async def cancel_all(self) -> None: ...
+
+    async def call_core(self, dp_rank: int, act: Callable[[LiveCore, float], T]) -> T: ...
+
+    async def pause(self, *, drain: bool = False) -> bool: ...
+
+    def resume(self) -> None: ...
 
     def metrics(self, dp_rank: int) -> MockerMetrics: ...
 

@@ -218,18 +218,18 @@ class MockEngine:
         self._ranks[dp_rank].context.ports.cancellations.put(CoreCall(act, reply))
         return await reply.receive()
 
-    async def pause(self, *, drain: bool = False) -> None:
+    async def pause(self, *, drain: bool = False) -> bool:
         """Run no further pass and let new requests wait; with `drain` only once those received are done.
 
-        Commands, cancellations and calls go on. Harmless when repeated.
+        Commands, cancellations and calls go on. Harmless when repeated. False: resumed before it was drained.
         """
         self._check_ready()
         if drain:
             draining = [rank.context.ports.gate.drain() for rank in self._ranks]
-            await asyncio.gather(*[reply.receive() for reply in draining])
-            return
+            return all(await asyncio.gather(*[reply.receive() for reply in draining]))
         for rank in self._ranks:
             rank.context.ports.gate.shut()
+        return True
 
     def resume(self) -> None:
         """End a pause, drained or not yet; what waited goes on."""

@@ -69,7 +69,7 @@ def removed(event_id: int) -> BlocksRemoved:
 
 def run_app(scenario: Callable[[AsgiClient, EventStreams], Any], **settings: Any) -> Any:
     async def main() -> Any:
-        app = create_app(ServeSettings(**{"speedup_ratio": 0.0, **settings}))
+        app = create_app(ServeSettings(**{"speedup_ratio": 1000.0, **settings}))
         async with serving(app) as client:
             return await scenario(client, app.state.mocker.extras["event_streams"])
 
@@ -285,7 +285,7 @@ def test_metrics_have_no_fpm_of_a_rank_before_its_first_pass() -> None:
 
 @pytest.mark.e2e
 def test_open_stream_ends_cleanly_when_the_server_stops() -> None:
-    with LiveServer(speedup_ratio=0.0) as server:
+    with LiveServer(speedup_ratio=1000.0) as server:
         with httpx.stream("GET", f"{server.url}/admin/events/kv", timeout=20) as response:
             assert response.status_code == 200
             assert response.headers["content-type"].startswith("text/event-stream")

@@ -339,7 +339,7 @@ def test_server_publishes_the_blocks_of_a_request_and_their_tokens() -> None:
     endpoints = Endpoints()
     with (
         LiveServer(
-            speedup_ratio=0.0, block_size=16, kv_events_config=endpoints.config(topic="kv-events")
+            speedup_ratio=1000.0, block_size=16, kv_events_config=endpoints.config(topic="kv-events")
         ) as server,
         endpoints.subscriber(topic="kv-events") as subscriber,
     ):
