@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from app.text.encode_cache import EncodeCache
 from app.text.generator import tool_call_header
 from app.text.tokenizer import Tokenizer
 
@@ -68,6 +69,7 @@ class ChatTemplate:
     def __init__(self, tokenizer: Tokenizer, part_tokens: PartTokens = DEFAULT_PART_TOKENS) -> None:
         self._tokenizer = tokenizer
         self._part_tokens = part_tokens
+        self._cache = EncodeCache(tokenizer)
         self._start = tokenizer.marker("<|im_start|>")
         self._end = [*tokenizer.marker("<|im_end|>"), *tokenizer.encode("\n")]
         self._generation = [*self._start, *tokenizer.encode("assistant\n")]
@@ -102,7 +104,7 @@ class ChatTemplate:
 
     def _tools(self, tools: Sequence[Mapping[str, Any]]) -> list[int]:
         lines = "".join(json.dumps(tool, ensure_ascii=False, default=str) + "\n" for tool in tools)
-        return [*self._start, *self._tokenizer.encode("tools\n" + lines), *self._end]
+        return [*self._start, *self._cache.encode("tools\n" + lines), *self._end]
 
     def _append(self, ids: list[int], message: Mapping[str, Any], path: str) -> None:
         role, name = message.get("role"), message.get("name")
@@ -120,7 +122,7 @@ class ChatTemplate:
 
     def _append_content(self, ids: list[int], content: Any, path: str) -> None:
         if isinstance(content, str):
-            ids += self._tokenizer.encode(content)
+            ids += self._cache.encode(content)
         elif isinstance(content, Sequence):
             for index, part in enumerate(content):
                 self._append_part(ids, part, f"{path}.{index}")
@@ -129,7 +131,7 @@ class ChatTemplate:
 
     def _append_part(self, ids: list[int], part: Any, path: str) -> None:
         if (text := _part_text(part, path)) is not None:
-            ids += self._tokenizer.encode(text)
+            ids += self._cache.encode(text)
             return
         kind = _PART_KINDS[part["type"]]
         if kind == "image" and _detail(part) == "low":

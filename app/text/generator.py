@@ -64,7 +64,7 @@ class OutputPlanner:
         self._lengths = lengths or LengthModel()
         self._bank = PhraseBank(tokenizer)
         self._alone = StandsAlone(tokenizer)
-        self._bank_plain = self._all_alone(self._bank.all_ids())
+        self._bank_plain = self._all_alone(self._bank.words if mode == "random" else self._bank.prose_ids())
 
     def plan(self, request: PlanRequest) -> OutputPlan:
         """An answer in the planner's mode."""

@@ -29,6 +29,7 @@ __all__ = [
 
 _ATTEMPTS, _TAME_ATTEMPTS = 60, 12
 _THRIFT = (0.3, 0.0, 1.0, 0.6)
+_MAX_VALUES = 5_000
 _KEPT_SCHEMAS = 256
 
 
@@ -61,19 +62,24 @@ class CompiledSchema:
     def generate(self, seed: int) -> Any:
         """An instance. Raises SchemaError if none is found (a contradiction, or too much to ask)."""
         failure = "every value that was tried is refused"
+        num_values = 0
         for attempt in range(_ATTEMPTS):
             random = Random(f"{seed}/{attempt}")
             thrift = _THRIFT[attempt % len(_THRIFT)]
+            if num_values > _MAX_VALUES:
+                break  # whoever sends such a schema must not hold up the others
             builder = Builder(self._flattener, random, thrift, wild=attempt >= _TAME_ATTEMPTS)
             try:
                 value = builder.build(self._schema)
             except DeadEndError as error:
                 failure = str(error)
+                num_values += builder.num_values
                 continue
             except RecursionError:
                 raise SchemaError("The JSON Schema demands values that are nested too deeply.") from None
             if self._accepts(value):
                 return value
+            num_values += builder.num_values
         raise SchemaError(f"No instance of the JSON Schema could be made: {failure}.")
 
     def _accepts(self, value: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from app.text.prose import MASK64, single_token_words
 from app.text.tokenizer import Tokenizer
@@ -37,7 +38,10 @@ class LogprobModel:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._words = list(dict.fromkeys(single_token_words(tokenizer.encode)))
+
+    @cached_property
+    def _words(self) -> list[int]:
+        return list(dict.fromkeys(single_token_words(self._tokenizer.encode)))
 
     def at(
         self, seed: int, position: int, token_id: int, top_k: int = 0, *, greedy: bool = False

@@ -14,7 +14,8 @@ from app.text.plan import OutputPlan, Segment, ToolCallText
 from app.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: made once per token, and a frozen one costs twice as much.
+@dataclass(slots=True)
 class Delta:
     """A piece of visible text. For a tool call, `name` is set in every piece; `begins` in its first."""
 
@@ -63,7 +64,7 @@ class PlanReader:
     def push(self, token_id: int) -> list[Delta]:
         """What the next token lets out: often one delta, none while text is held back, rarely two."""
         deltas: list[Delta] = []
-        if self.stopped:
+        if self._detokenizer.stopped:
             return deltas
         past_end = self._position >= self._segment.end and self._place + 1 < len(self._plan.segments)
         if past_end and self._leave_segment(deltas):

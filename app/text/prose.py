@@ -7,6 +7,7 @@ words. Must not know requests; a stream is told its seed and how many tokens it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import chain
 from random import Random
 
@@ -42,17 +43,21 @@ class PhraseBank:
         parts = (self.subjects, self.predicates, self.places)
         clause = sum(max(map(len, part)) for part in parts)
         self.longest = 2 * clause + max(map(len, self.openers + self.joins)) + 3
-        self.words = single_token_words(self._ids)
         self._endings = self._build_endings([f" {text}." for text in sentences])
         self.first_endings = self._build_endings([f"{text}." for text in ("Yes", *sentences)])
 
-    def all_ids(self) -> set[int]:
-        """Every token that a stream of this bank can hold."""
+    @cached_property
+    def words(self) -> list[int]:
+        """Single-token words, for random content."""
+        return single_token_words(self._ids)
+
+    def prose_ids(self) -> set[int]:
+        """Every token that prose from this bank can hold."""
         lists: list[list[Ids]] = [self.starts, self.first_starts, self.subjects, self.predicates]
         lists += [self.places, self.openers, self.joins, *self._endings.values()]
         lists += self.first_endings.values()
         found = {token_id for ids in chain(*lists) for token_id in ids}
-        return found.union(self.stop, self.paragraph, self.single, self.words)
+        return found.union(self.stop, self.paragraph, self.single)
 
     def _ids(self, text: str) -> Ids:
         return tuple(self._encode(text))

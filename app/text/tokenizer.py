@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
@@ -102,19 +103,28 @@ class _PieceTable(dict[str, tuple[int, ...]]):
     """Piece -> its ids. Pieces that the vocabulary lacks are split once and kept, up to a bound."""
 
     def __init__(self, ids: dict[str, int]) -> None:
-        super().__init__((piece, (token_id,)) for piece, token_id in ids.items())
+        # Filled as pieces come up: building it whole would double the start-up time.
+        super().__init__()
         self._ids = ids
-        self._longest: dict[str, int] = {}  # by a part's first three characters
-        for part in ids:
-            if (size := len(part)) > self._longest.get(part[:3], 2):
-                self._longest[part[:3]] = size
-        self._bound = len(self) + _CACHED_PIECES
+        self._bound = len(ids) + _CACHED_PIECES
 
     def __missing__(self, piece: str) -> tuple[int, ...]:
-        found = _character(ord(piece)) if not piece.isascii() else self._split(piece)
+        if (token_id := self._ids.get(piece)) is not None:
+            found: tuple[int, ...] = (token_id,)
+        else:
+            found = self._split(piece) if piece.isascii() else _character(ord(piece))
         if len(self) < self._bound:
             self[piece] = found
         return found
+
+    @cached_property
+    def _longest(self) -> dict[str, int]:
+        """The size of the longest part that begins with these three characters, where it is above two."""
+        longest: dict[str, int] = {}
+        for part in self._ids:
+            if (size := len(part)) > longest.get(part[:3], 2):
+                longest[part[:3]] = size
+        return longest
 
     def _split(self, piece: str) -> tuple[int, ...]:
         """Greedy from the left: always the longest part that the vocabulary has (one letter at least)."""
@@ -131,19 +141,23 @@ class _PieceTable(dict[str, tuple[int, ...]]):
 
 
 class _TokenBytes(dict[int, bytes]):
-    """Id -> its bytes; characters and stand-ins are made on demand (characters kept)."""
+    """Id -> its bytes, made on demand; all but stand-ins are kept."""
 
     def __init__(self, pieces: tuple[str, ...]) -> None:
         super().__init__((BYTE_BASE + byte, bytes((byte,))) for byte in range(256))
         self.update((token_id, marker.encode()) for token_id, marker in enumerate(MARKERS))
-        self.update((PIECE_BASE + index, piece.encode()) for index, piece in enumerate(pieces))
+        self._pieces = pieces
 
     def __missing__(self, token_id: int) -> bytes:
         code = token_id - CHAR_BASE
-        if 0x80 <= code <= 0xFFFF and not 0xD800 <= code <= 0xDFFF:
-            found = self[token_id] = chr(code).encode()
-            return found
-        return stand_in(token_id).encode()
+        if PIECE_BASE <= token_id < PIECE_BASE + len(self._pieces):
+            found = self._pieces[token_id - PIECE_BASE].encode()
+        elif 0x80 <= code <= 0xFFFF and not 0xD800 <= code <= 0xDFFF:
+            found = chr(code).encode()
+        else:
+            return stand_in(token_id).encode()  # any of four billion: not kept
+        self[token_id] = found
+        return found
 
 
 def _character(code: int) -> tuple[int, ...]:

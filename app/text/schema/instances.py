@@ -13,13 +13,13 @@ from typing import Any
 from app.text.schema.errors import DeadEndError, SchemaError
 from app.text.schema.flatten import Flattener
 from app.text.schema.formats import key as natural_key
-from app.text.schema.merge import ALL_TYPES, CONTAINS, PATTERNS, Schema, both, flat, merge, same
+from app.text.schema.merge import ALL_TYPES, CONTAINS, PATTERNS, Schema, both, flat, merge
 from app.text.schema.regex_text import compile_pattern, write_match
 from app.text.schema.scalars import make_integer, make_number, make_string
 
 _USUAL_DEPTH = 4  # deeper, only what must be there is made
 _MAX_DEPTH = 60
-_USUAL_VALUES, _MAX_VALUES = 600, 60_000
+_USUAL_VALUES, _MAX_VALUES = 600, 5_000
 _HINTS = (
     (("properties", "required", "additionalProperties", "patternProperties", "minProperties"), "object"),
     (("propertyNames", "dependentRequired", "dependentSchemas", "maxProperties"), "object"),
@@ -39,6 +39,12 @@ class Builder:
         self._thrift = thrift
         self._wild = wild
         self._values = 0
+        self._stretch = 1  # above 1 where unlike values are wanted
+
+    @property
+    def num_values(self) -> int:
+        """How many values were made: the cost of this attempt."""
+        return self._values
 
     def build(self, schema: Any, name: str = "", depth: int = 0) -> Any:
         """A value for the schema; `name` is its property's. Raises DeadEndError, SchemaError."""
@@ -56,9 +62,9 @@ class Builder:
             case "array":
                 return self._array(found, name, depth)
             case "string":
-                return make_string(found, name, self._random)
+                return make_string(found, name, self._random, self._stretch)
             case "integer":
-                return make_integer(found, self._random)
+                return make_integer(found, self._random, self._stretch)
             case "number":
                 return make_number(found, self._random)
             case "boolean":
@@ -95,13 +101,14 @@ class Builder:
     def _object(self, found: Schema, depth: int) -> dict[str, Any]:
         found, names = self._choose_names(found, depth)
         names = self._fill_names(found, names)
-        listed = [name for name in found.get("properties", {}) if name in names]
-        order = [*listed, *(name for name in names if name not in listed)]
+        taken = set(names)
+        listed = [name for name in found.get("properties", {}) if name in taken]
+        order = dict.fromkeys([*listed, *names])
         return {name: self.build(_property_schema(found, name), name, depth + 1) for name in order}
 
     def _choose_names(self, found: Schema, depth: int) -> tuple[Schema, list[str]]:
         """The schema with its dependencies merged in, and the listed properties that the object has."""
-        chosen: list[str] = list(dict.fromkeys(found.get("required", ())))
+        chosen: dict[str, None] = dict.fromkeys(found.get("required", ()))
         most = found.get("maxProperties")
         room = (len(chosen) + 40 if most is None else int(most)) - len(chosen)
         if not self._is_short(depth):
@@ -109,7 +116,7 @@ class Builder:
                 if name in chosen or schema is False or room <= 0 or self._random.random() < self._thrift:
                     continue
                 if self._flattener.cost(schema) < _USUAL_DEPTH + 4 and _name_fits(found, name):
-                    chosen.append(name)
+                    chosen[name] = None
                     room -= 1
         done: set[str] = set()
         while pending := [name for name in chosen if name not in done]:
@@ -120,16 +127,22 @@ class Builder:
                 if extra is not None:
                     short = self._is_short(depth)
                     found = merge(found, self._flattener.flatten(extra, self._random, short=short))
-                chosen += [need for need in (*needs, *found.get("required", ())) if need not in chosen]
-        return found, chosen
+                chosen.update(
+                    dict.fromkeys((*needs, *(found.get("required", ()) if extra is not None else ())))
+                )
+        return found, list(chosen)
 
     def _fill_names(self, found: Schema, names: list[str]) -> list[str]:
         """Add names until there are minProperties of them: listed ones first, then new ones."""
         least = int(found.get("minProperties", 0))
         if least > _MAX_VALUES:
             raise SchemaError(f"minProperties is {least}; at most {_MAX_VALUES} can be generated.")
-        spare = [name for name, schema in found.get("properties", {}).items() if schema is not False]
-        spare = [name for name in spare if name not in names and _name_fits(found, name)]
+        taken = set(names)
+        spare = [
+            name
+            for name, schema in found.get("properties", {}).items()
+            if schema is not False and name not in taken and _name_fits(found, name)
+        ]
         names = [*names, *spare[: max(0, least - len(names))]]
         is_map = not found.get("properties") and self._has_room_for_more(found)
         wanted = max(least, self._random.randint(1, 3) if is_map and not names else 0)
@@ -181,13 +194,14 @@ class Builder:
         count = min(usual, int(found.get("maxItems", usual)))
         unique = bool(found.get("uniqueItems"))
         array: list[Any] = []
+        seen: set[str] | None = set() if unique else None
         for at in range(count):
             schema = prefix[at] if at < len(prefix) else rest
             behind = count - at <= len(musts)
             if musts and (behind or schema in (True, {})):
                 schema = both(schema, musts.pop(0))
             try:
-                array.append(self._item(schema, name, depth, array if unique else []))
+                array.append(self._item(schema, name, depth, seen))
             except DeadEndError:
                 if len(array) < least:
                     raise
@@ -196,12 +210,20 @@ class Builder:
             raise DeadEndError(f"an array cannot have the {least} items it must have")
         return array
 
-    def _item(self, schema: Any, name: str, depth: int, taken: list[Any]) -> Any:
+    def _item(self, schema: Any, name: str, depth: int, seen: set[str] | None) -> Any:
         singular = name.removesuffix("s")
-        for _ in range(40 if taken else 1):
-            value = self.build(schema, singular, depth + 1)
-            if not any(same(value, other) for other in taken):
-                return value
+        if seen is None:
+            return self.build(schema, singular, depth + 1)
+        try:
+            for attempt in range(40):
+                self._stretch = 1 if attempt < 4 and len(seen) < 20 else 10_000
+                value = self.build(schema, singular, depth + 1)
+                text = json.dumps(value, sort_keys=True)
+                if text not in seen:
+                    seen.add(text)
+                    return value
+        finally:
+            self._stretch = 1
         raise DeadEndError("found no further item that differs from the others")
 
 

@@ -6,6 +6,7 @@ dialects; must not know how instances are made.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,6 +22,7 @@ _VALUES = ("enum", "const", "default", "examples", "example", "required", "type"
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _MAX_DEPTH = 100
 _MAX_CHAIN = 40
+_MAX_WEIGHT = 5_000
 
 
 def normalise(schema: Any) -> dict[str, Any] | bool:
@@ -133,12 +135,17 @@ class _Rewriter:
 
 
 def _refuse_loops(document: Any, nodes: list[dict[str, Any]]) -> None:
-    """A schema that applies itself to the very same value has no meaning, and no validator ends on it."""
-    done: set[int] = set()
+    """A schema that applies itself to the very same value has no meaning, and no validator ends on it.
 
-    def visit(node: Any, path: tuple[int, ...]) -> None:
-        if not isinstance(node, dict) or id(node) in done:
-            return
+    One that applies too many to one value (references to references, each twice) keeps it busy for hours."""
+    weights: dict[int, int] = {}
+
+    def weigh(node: Any, path: tuple[int, ...]) -> int:
+        """How many schemas apply to one value."""
+        if not isinstance(node, dict):
+            return 1
+        if (known := weights.get(id(node))) is not None:
+            return known
         if id(node) in path:
             raise SchemaError("The JSON Schema refers to itself without end.")
         if len(path) >= _MAX_CHAIN:
@@ -146,19 +153,26 @@ def _refuse_loops(document: Any, nodes: list[dict[str, Any]]) -> None:
                 f"The JSON Schema has a chain of more than {_MAX_CHAIN} references or compositions."
             )
         path = (*path, id(node))
-        if "$ref" in node:
-            visit(follow(document, node["$ref"]), path)
-        for key, value in node.items():
-            if key in _IN_PLACE:
-                for part in value if isinstance(value, list) else [value]:
-                    visit(part, path)
-            elif key == "dependentSchemas" and isinstance(value, dict):
-                for part in value.values():
-                    visit(part, path)
-        done.add(id(node))
+        weight = 1 + sum(weigh(part, path) for part in _in_place(document, node))
+        if weight > _MAX_WEIGHT:
+            raise SchemaError(f"The JSON Schema applies more than {_MAX_WEIGHT} schemas to one value.")
+        weights[id(node)] = weight
+        return weight
 
     for node in nodes:
-        visit(node, ())
+        weigh(node, ())
+
+
+def _in_place(document: Any, node: dict[str, Any]) -> Iterator[Any]:
+    """The schemas that a schema applies to the same value."""
+    if "$ref" in node:
+        yield follow(document, node["$ref"])
+    for key in _IN_PLACE:
+        if key in node:
+            yield from node[key] if isinstance(node[key], list) else [node[key]]
+    dependent = node.get("dependentSchemas")
+    if isinstance(dependent, dict):
+        yield from dependent.values()
 
 
 def _moved(ref: str) -> str:

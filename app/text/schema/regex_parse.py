@@ -71,8 +71,20 @@ Node = Chars | Sequence | Alternatives | Repeat | Group | Back
 _EMPTY = Sequence(())
 
 
-def parse(source: str) -> tuple[Node, str]:
-    """(tree, the pattern in Python's dialect). Raises SchemaError."""
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """python: the pattern in Python's dialect.
+
+    fragile: a text written from the tree may not match (inner assertions, back references), and to find
+    that out may take re exponentially long (repeats of repeats)."""
+
+    tree: Node
+    python: str
+    fragile: bool
+
+
+def parse(source: str) -> Parsed:
+    """Raises SchemaError."""
     parser = _Parser(source)
     try:
         tree = parser.alternatives()
@@ -80,7 +92,21 @@ def parse(source: str) -> tuple[Node, str]:
         raise parser.error("it is nested too deeply") from None
     if parser.at < len(source):
         raise parser.error("it has an unbalanced ')'")
-    return tree, "".join(parser.out)
+    fragile = parser.has_inner_assertion and _repeats_repeats(tree, inside=False)
+    return Parsed(tree, "".join(parser.out), fragile)
+
+
+def _repeats_repeats(node: Node, *, inside: bool) -> bool:
+    match node:
+        case Sequence(parts) | Alternatives(parts):
+            return any(_repeats_repeats(part, inside=inside) for part in parts)
+        case Repeat(inner, _, high):
+            many = high is None or high > 3
+            return (many and inside) or _repeats_repeats(inner, inside=inside or many)
+        case Group(inner, _):
+            return _repeats_repeats(inner, inside=inside)
+        case _:
+            return False
 
 
 class _Parser:
@@ -88,6 +114,7 @@ class _Parser:
         self.source = source
         self.at = 0
         self.groups = 0
+        self.has_inner_assertion = False
         self.out: list[str] = []
         self.wide = "(?=" in source  # a look-ahead may ask for any sort of character
 
@@ -133,6 +160,8 @@ class _Parser:
             return self.escape()
         self.take()
         if char in "^$":
+            at_end = self.at == (1 if char == "^" else len(self.source))
+            self.has_inner_assertion |= not at_end
             return _EMPTY
         if char == ".":
             return Chars(_PLAIN + _MARKS if self.wide else _PLAIN)
@@ -202,6 +231,7 @@ class _Parser:
             if self.source.startswith(head, self.at):
                 self.out.append(self.source[self.at : self.at + len(head)])
                 self.at += len(head)
+                self.has_inner_assertion |= not visible
                 return (), visible
         if self.source.startswith(("<", "P<"), self.at):
             start = self.source.index("<", self.at) + 1
@@ -228,12 +258,14 @@ class _Parser:
         char = self.skip()
         if char in "bB":
             self.out.append("\\" + char)
+            self.has_inner_assertion = True
             return _EMPTY
         if char in "AZz":
             self.out.append("\\Z" if char == "z" else "\\" + char)
             return _EMPTY
         if char.isdecimal() and char != "0":
             self.out.append("\\" + char)
+            self.has_inner_assertion = True
             return Back(int(char))
         if char == "k" and self.peek() == "<":
             return self.named_back(1, ">")
@@ -245,6 +277,7 @@ class _Parser:
         end = self.source.find(closing, self.at)
         name = self.source[self.at + skipped : end]
         self.out.append(f"(?P={name})")
+        self.has_inner_assertion = True
         self.at = end + 1
         return Back(name)
 

@@ -15,6 +15,7 @@ from app.text.schema.errors import DeadEndError, SchemaError
 from app.text.schema.regex_parse import Alternatives, Back, Chars, Group, Node, Repeat, Sequence, parse
 
 _ATTEMPTS = 200
+_FRAGILE_ATTEMPTS, _FRAGILE_CHARS = 50, 18
 _SPREADS = (1, 3, 2, 6, 12)
 _MAX_CHARS = 20_000
 
@@ -26,14 +27,15 @@ class Pattern:
     source: str
     compiled: re.Pattern[str]
     tree: Node
+    fragile: bool
 
 
 @lru_cache(maxsize=512)
 def compile_pattern(source: str) -> Pattern:
     """Raises SchemaError for what is no regular expression, or is not supported."""
-    tree, python_source = parse(source)
+    parsed = parse(source)
     try:
-        return Pattern(source, re.compile(python_source), tree)
+        return Pattern(source, re.compile(parsed.python), parsed.tree, parsed.fragile)
     except (re.error, OverflowError, RecursionError) as error:
         raise SchemaError(f"The pattern {source!r} is not a supported regular expression: {error}.") from None
 
@@ -46,11 +48,17 @@ def write_match(
     Raises SchemaError for a pattern that is not usable, DeadEndError if no text was found."""
     pattern = compile_pattern(source)
     test = pattern.compiled.fullmatch if whole else pattern.compiled.search
-    for attempt in range(_ATTEMPTS):
+    written = 0
+    if pattern.fragile:
+        max_chars = _FRAGILE_CHARS if max_chars is None else min(_FRAGILE_CHARS, max_chars)
+    for attempt in range(_FRAGILE_ATTEMPTS if pattern.fragile else _ATTEMPTS):
+        if written > 10 * _MAX_CHARS:
+            break
         spread = _SPREADS[attempt % len(_SPREADS)]
         if min_chars > 6 and attempt % 2 == 0:
             spread = min(random.randint(1, 2 * min_chars), _MAX_CHARS)
         text = _Writer(random, spread).write(pattern.tree)
+        written += len(text)
         if len(text) < min_chars and not whole:
             text = _padded(text, min_chars, random, test)
         if min_chars <= len(text) and (max_chars is None or len(text) <= max_chars) and test(text):

@@ -16,8 +16,8 @@ _USUAL_SPAN = 100
 _MAX_STRING_CHARS = 200_000
 
 
-def make_integer(schema: Schema, random: Random) -> int:
-    """An integer within the bounds, a multiple if asked for."""
+def make_integer(schema: Schema, random: Random, stretch: int = 1) -> int:
+    """An integer within the bounds, a multiple if asked for. stretch: go so much further where none bind."""
     step = Fraction(str(schema.get("multipleOf", 1)))
     if step.denominator != 1:
         step = Fraction(
@@ -30,7 +30,7 @@ def make_integer(schema: Schema, random: Random) -> int:
         first += 1
     if last is not None and high is not None and high[1] and last * step == high[0]:
         last -= 1
-    span = max(1, int(_USUAL_SPAN / step))
+    span = max(1, int(_USUAL_SPAN / step)) * stretch
     if first is None:
         first = 0 if last is None or last > 0 else last - span
     if last is None:
@@ -63,8 +63,10 @@ def make_number(schema: Schema, random: Random) -> float | int:
     return _plain(point)
 
 
-def make_string(schema: Schema, name: str, random: Random) -> str:
-    """A string within the lengths that matches the patterns, else the format, else suits the name."""
+def make_string(schema: Schema, name: str, random: Random, stretch: int = 1) -> str:
+    """A string within the lengths that matches the patterns, else the format, else suits the name.
+
+    stretch above 1: less natural, but seldom the same twice."""
     low, high = int(schema.get("minLength", 0)), schema.get("maxLength")
     most = None if high is None else int(high)
     if most is not None and low > most:
@@ -78,6 +80,8 @@ def make_string(schema: Schema, name: str, random: Random) -> str:
     if patterns:
         return _by_patterns(patterns, random, low, most)
     text = named_text(name, random)
+    if stretch > 1 and (most is None or len(text) + 8 <= most):
+        text += f" {random.randint(1, 10**6)}"
     while len(text) < low:
         text += " " + word(random)
     if most is not None and len(text) > most:

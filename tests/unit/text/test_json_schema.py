@@ -224,6 +224,33 @@ def test_deep_schemas_are_refused_or_met_but_never_break() -> None:
         check_schema(chain)
 
 
+def test_schema_that_doubles_itself_is_refused_or_bounded() -> None:
+    doubled = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(18)}
+    with pytest.raises(SchemaError, match="schemas to one value"):
+        check_schema({"$defs": doubled | {"a18": {}}, "$ref": "#/$defs/a0"})
+    pair = {
+        f"a{n}": {
+            "type": "object",
+            "properties": {name: {"$ref": f"#/$defs/a{n + 1}"} for name in "xy"},
+            "required": ["x", "y"],
+        }
+        for n in range(30)
+    }
+    with pytest.raises(SchemaError, match="values"):
+        generate_instance({"$defs": pair | {"a30": {}}, "$ref": "#/$defs/a0"}, 1)
+
+
+def test_many_unlike_items_are_found() -> None:
+    for item in ({"type": "integer"}, {"type": "string"}):
+        found = generate_instance({"type": "array", "items": item, "uniqueItems": True, "minItems": 1500}, 1)
+        assert len(set(found)) >= 1500
+
+
+def test_pattern_that_cannot_match_ends_soon() -> None:
+    with pytest.raises(SchemaError):
+        generate_instance({"type": "string", "pattern": "^(a+)+(?=b)c$"}, 1)
+
+
 def test_wide_optional_recursion_stays_small() -> None:
     schema = {"type": "object", "properties": {f"p{n}": {"$ref": "#"} for n in range(12)}}
     assert len(generate_json(schema, 3)) < 200_000
