@@ -170,17 +170,22 @@ class Dispatcher:
             return
         dirty = self.writes.dirty.copy()
         self.writes.dirty.clear()
-        lateness = self.lateness
-        now_ms = self.now_ms()
-        for position, response in enumerate(dirty):
-            tokens = len(response.pending)
-            plan_ms = response.plan_ms
-            response.write()
-            if plan_ms is not None:
-                if position % _WRITES_PER_CLOCK_READ == 0:
-                    now_ms = self.now_ms()
+        # Lateness is taken after each few writes, for the oldest token: too late rather than too early.
+        plan_ms: float | None = None
+        tokens = writes = 0
+        for response in dirty:
+            if response.plan_ms is not None:
+                if writes == _WRITES_PER_CLOCK_READ or response.plan_ms != plan_ms:
+                    if plan_ms is not None:
+                        self.lateness.observe(self.now_ms() - plan_ms, tokens)
+                    plan_ms = response.plan_ms
+                    tokens = writes = 0
+                tokens += len(response.pending)
+                writes += 1
                 response.plan_ms = None
-                lateness.observe(now_ms - plan_ms, tokens)
+            response.write()
+        if plan_ms is not None:
+            self.lateness.observe(self.now_ms() - plan_ms, tokens)
 
     async def ping_silent(self, after_s: float) -> None:
         """Send an SSE comment to each stream that was silent for `after_s`, until cancelled; 0: never.

@@ -14,7 +14,6 @@ from typing import Any
 
 from app import sse
 
-Message = dict[str, Any]
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Coroutine[Any, Any, None]]
@@ -138,23 +137,45 @@ class HotResponse:
 
     def write(self) -> None:
         """Send everything pending in one message. While the transport is paused, keep it for later."""
+        # Hot: once per stream and flush.
+        pending = self.pending
+        if (self._blocked or not self.started or self.lost or not pending) and not self._begin():
+            return
+        body = pending[0] if len(pending) == 1 else b"".join(pending)
+        pending.clear()
+        self.silent_looks = 0
+        coroutine = self._send({"type": "http.response.body", "body": body, "more_body": not self.ended})
+        try:
+            waiting_for = coroutine.send(None)
+        except StopIteration:
+            return
+        except Exception as exc:
+            self._failed(exc)
+            return
+        self._wait_for_socket(coroutine, waiting_for)
+
+    def _begin(self) -> bool:
+        """The rarer cases of a write; True if there is a body to send now."""
         pending = self.pending
         if self._blocked or not pending:
             if len(pending) > self.queue.limits.pending_records:
                 self._give_up("has too many records waiting")
-            return
+            return False
         if self.lost:
             pending.clear()
-            return
-        if not self.started:
-            self.started = True
-            headers = [*self._headers, *self._extra_headers]
-            if not self._sent({"type": "http.response.start", "status": self._status, "headers": headers}):
-                return
-        body = pending[0] if len(pending) == 1 else b"".join(pending)
-        pending.clear()
-        self.silent_looks = 0
-        self._sent({"type": "http.response.body", "body": body, "more_body": not self.ended})
+            return False
+        self.started = True
+        headers = [*self._headers, *self._extra_headers]
+        coroutine = self._send({"type": "http.response.start", "status": self._status, "headers": headers})
+        try:
+            waiting_for = coroutine.send(None)
+        except StopIteration:
+            return True
+        except Exception as exc:
+            self._failed(exc)
+            return False
+        self._wait_for_socket(coroutine, waiting_for)
+        return False
 
     async def wait_closed(self, receive: Receive) -> None:
         """Return once the response is complete or the client is gone (then `on_lost` was called).
@@ -178,20 +199,14 @@ class HotResponse:
             if self._blocked or not (self.ended and not self.pending):
                 self._lose()
 
-    def _sent(self, message: Message) -> bool:
-        """Drive send() without a task; True if it ended at once. Else a task finishes it and goes on."""
-        coroutine = self._send(message)
-        try:
-            waiting_for = coroutine.send(None)
-        except StopIteration:
-            return True
-        except Exception as exc:
-            logger.debug("The client's connection failed: %r", exc)
-            self._lose()
-            return False
+    def _wait_for_socket(self, coroutine: Coroutine[Any, Any, None], waiting_for: Any) -> None:
+        """The transport is paused: a task finishes this send and then goes on with what is pending."""
         self._blocked = True
         self.queue.drain_later(self._drain(_Rest(coroutine, waiting_for)))
-        return False
+
+    def _failed(self, error: Exception) -> None:
+        logger.debug("The client's connection failed: %r", error)
+        self._lose()
 
     async def _drain(self, rest: _Rest) -> None:
         try:
@@ -200,8 +215,7 @@ class HotResponse:
         except TimeoutError:
             self._give_up(f"did not read for {self.queue.limits.stall_s:g} s")
         except Exception as exc:
-            logger.debug("The client's connection failed: %r", exc)
-            self._lose()
+            self._failed(exc)
         else:
             self._blocked = False
             self.write()
