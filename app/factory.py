@@ -31,7 +31,7 @@ from app.text.logprobs import LogprobModel
 from app.text.token_json import TokenJson
 from app.text.tokenizer import BuiltinTokenizer, Tokenizer
 from mocker_core.engine_args import MockEngineArgs
-from mocker_core.errors import MockerError
+from mocker_core.errors import ArgumentError, MockerError
 
 logger = logging.getLogger("mocker")
 
@@ -145,7 +145,10 @@ def _install_parts(state: AppState) -> None:
     from app.admin.events import install_event_streams
     from app.kv_events.install import install_kv_events
     from app.pd.service import install_handoffs
+    from app.request_log import RequestLog
 
+    if state.settings.enable_log_requests:
+        state.observers.append(RequestLog(state.tokenizer if state.settings.log_prompts else None))
     install_event_streams(state)
     install_kv_events(state)
     install_handoffs(state)
@@ -154,9 +157,12 @@ def _install_parts(state: AppState) -> None:
 def _tokenizer(settings: ServeSettings) -> Tokenizer:
     if settings.tokenizer is None:
         return BuiltinTokenizer()
-    from app.text.real_tokenizers import load_tokenizer
+    from app.text.real_tokenizers import TokenizerError, load_tokenizer
 
-    return load_tokenizer(settings.tokenizer)
+    try:
+        return load_tokenizer(settings.tokenizer)
+    except TokenizerError as exc:
+        raise ArgumentError(f"--tokenizer {settings.tokenizer}: {exc}") from None
 
 
 def _planner(settings: ServeSettings, tokenizer: Tokenizer) -> OutputPlanner:
