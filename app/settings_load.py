@@ -6,6 +6,7 @@ should be told (ignored flags, suspicious variables); prints and logs nothing it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -48,6 +49,13 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> LoadedSett
     settings = ServeSettings(**values)
     settings.engine_args()
     return LoadedSettings(settings, tuple(notices))
+
+
+def settings_from_environment() -> ServeSettings:
+    """As load_settings without flags, from this process's environment."""
+    settings = load_settings((), os.environ).settings
+    assert settings is not None
+    return settings
 
 
 def _environment(environ: Mapping[str, str], notices: list[str]) -> dict[str, object]:
