@@ -120,6 +120,7 @@ class PdService(EngineObserver):
         kv_bytes = self.args.kv_bytes_per_token or 0
         return {
             "engine_id": self.engine_id,
+            "running": len(self.tasks),
             "held_sources": self.holds.held,
             "sources_ended": {str(state): count for state, count in self.holds.ended_total.items()},
             "handoffs": {str(outcome): counters.loads[outcome] for outcome in HandoffOutcome},
