@@ -217,6 +217,15 @@ def test_parameters_that_ask_for_nothing_are_a_plain_request(
     assert ask(decode, params).json()["usage"]["completion_tokens"] == 12
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_plain_request_to_a_role_server_pays_for_both_phases(role: str) -> None:
+    slow = {"timing_model": {"type": "fixed", "prefill_ms": 150, "decode_ms": 50}}
+    with LiveServer(disaggregation_mode=role, **slow) as server:
+        began_ms = server.state.engine.now_ms()
+        assert ask(server, None, max_tokens=3).status_code == 200
+        assert server.state.engine.now_ms() - began_ms >= 150 + 2 * 50
+
+
 def test_aggregated_server_says_how_to_start_it() -> None:
     with LiveServer(**FAST) as server:
         answer = ask(server, {"do_remote_decode": True})
