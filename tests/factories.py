@@ -22,7 +22,7 @@ def make_args(**values: Any) -> MockEngineArgs:
 def make_core(**values: Any) -> EngineCore:
     """A core with its KV events on; engine arguments as for `make_args`, `dp_rank` for itself."""
     dp_rank = values.pop("dp_rank", 0)
-    return EngineCore(make_args(enable_kv_events=True, **values), dp_rank)
+    return EngineCore(make_args(**{"enable_kv_events": True, **values}), dp_rank)
 
 
 def make_request(
