@@ -30,8 +30,9 @@ from mocker_core.request import RequestId
 
 
 class Outcome(StrEnum):
-    """How a run ended."""
+    """How a run stands or ended; NEW: the engine has not got it."""
 
+    NEW = "new"
     RUNNING = "running"
     COMPLETED = "completed"
     REJECTED = "rejected"
@@ -94,7 +95,7 @@ class ChoiceRun:
         self.admitted_ms: float | None = None
         self.first_token_ms: float | None = None
         self.last_token_ms: float | None = None
-        self.outcome = Outcome.RUNNING
+        self.outcome = Outcome.NEW
         self.finish_reason: FinishReason | None = None
         self.kv_transfer_params: Mapping[str, Any] | None = None
 

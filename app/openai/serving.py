@@ -18,12 +18,13 @@ from msgspec import Struct
 from app.errors import ApiError, context_too_long, from_exception
 from app.middleware import edge_of
 from app.openai.answer import Answer, send_error
-from app.openai.choice import ChoiceRun
+from app.openai.choice import ChoiceRun, Outcome
 from app.openai.sampling import Sampling
 from app.openai.submit import SubmitContext
 from app.state import AppState
 from app.stream_response import HotResponse, Receive, Scope, Send
 from app.text.plan import OutputPlan, PlanRequest
+from mocker_core.errors import DuplicateIdError
 from mocker_core.request import DirectRequest, RequestId
 
 T = TypeVar("T")
@@ -78,15 +79,12 @@ class HotEndpoint:
 
 def check_ready(state: AppState) -> None:
     """Raises ApiError 503 while the engine starts, after it died, and while the server shuts down."""
-    name = state.engine.state.name
-    if name == "READY" and not state.shutting_down:
+    engine = state.engine
+    if engine.state == "ready" and not state.shutting_down:
         return
-    if name == "DEAD":
-        reason = getattr(state.engine.state, "dead_reason", None) or getattr(
-            state.engine, "dead_reason", None
-        )
+    if engine.state == "dead" and not state.shutting_down:
         raise ApiError(
-            503, f"The engine is dead: {reason or 'it ended'}.", code="engine_dead", err_type="server_error"
+            503, f"The engine is dead: {engine.dead_reason}", code="engine_dead", err_type="server_error"
         )
     what = "shutting down" if state.shutting_down else "starting"
     raise ApiError(
@@ -195,9 +193,7 @@ def plan_request(
 def engine_request_id(state: AppState, answer_id: str, index: int, total: int) -> RequestId:
     """The answer's id for a single choice, `<index>_<id>` for one of several; never one that is alive."""
     name = answer_id if total == 1 else f"{index}_{answer_id}"
-    if name in state.dispatcher:
-        name = f"{name}-{secrets.token_hex(4)}"
-    return RequestId(name)
+    return _another(name) if name in state.dispatcher else RequestId(name)
 
 
 class Launch(Struct, frozen=True):
@@ -224,12 +220,32 @@ def launch(
 
 def _submit(state: AppState, item: Launch, priority: int, context: SubmitContext) -> None:
     run = item.run
-    plan: OutputPlan | None = run.plan
     run.arrival_ms = state.engine.now_ms()
-    state.dispatcher.register(run.request_id, run)
+    try:
+        _register_and_submit(state, item, priority, context)
+    except DuplicateIdError:
+        # The engine has yet to let go of a request with this id, whose client left: take another one.
+        run.request_id = _another(run.request_id)
+        _register_and_submit(state, item, priority, context)
+    run.outcome = Outcome.RUNNING
     for observer in state.observers:
         observer.on_request_start(run)
-    request = DirectRequest(
+
+
+def _register_and_submit(state: AppState, item: Launch, priority: int, context: SubmitContext) -> None:
+    run = item.run
+    state.dispatcher.register(run.request_id, run)
+    try:
+        state.submitter.submit(_direct_request(item, priority), run, context)
+    except BaseException:
+        state.dispatcher.forget(run.request_id)
+        raise
+
+
+def _direct_request(item: Launch, priority: int) -> DirectRequest:
+    run = item.run
+    plan: OutputPlan | None = run.plan
+    return DirectRequest(
         request_id=run.request_id,
         tokens=item.prompt,
         max_output_tokens=item.max_output_tokens if plan is None else len(plan),
@@ -239,7 +255,10 @@ def _submit(state: AppState, item: Launch, priority: int, context: SubmitContext
         priority=-priority,
         arrival_timestamp_ms=run.arrival_ms,
     )
-    state.submitter.submit(request, run, context)
+
+
+def _another(request_id: str) -> RequestId:
+    return RequestId(f"{request_id}-{secrets.token_hex(4)}")
 
 
 def submit_context(

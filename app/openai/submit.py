@@ -38,7 +38,7 @@ class Submitter(Protocol):
 
 
 class RequestObserver(Protocol):
-    """Hears of each engine request once at its start and once at its end, on the event loop."""
+    """Hears of each engine request once when it was submitted and once at its end, on the event loop."""
 
     def on_request_start(self, run: ChoiceRun) -> None: ...
 

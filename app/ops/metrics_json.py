@@ -38,7 +38,7 @@ async def admin_metrics(state: State, ids: bool = False) -> dict[str, Any]:
     engine, dispatcher = state.engine, state.dispatcher
     answer: dict[str, Any] = {
         "engine_time_ms": engine.now_ms(),
-        "state": engine.state.name.lower(),
+        "state": str(engine.state),
         "ranks": [_rank(state, rank) for rank in range(engine.args.dp_size)],
         "requests": {
             "live": len(dispatcher),

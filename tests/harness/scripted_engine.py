@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from enum import Enum
+from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,11 @@ from mocker_core.metrics import MockerMetrics
 from mocker_core.request import DirectRequest, RequestId
 from mocker_core.sched.output import EnginePassResult
 
-State = Enum("State", ["STARTING", "READY", "DEAD"])
+
+class State(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DEAD = "dead"
 
 
 class ScriptedEngine:

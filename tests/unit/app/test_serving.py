@@ -14,8 +14,9 @@ from app.openai.choice import ChoiceRun, Outcome
 from app.openai.submit import DirectSubmitter
 from app.settings import ServeSettings
 from app.state import AppState
+from mocker_core.errors import DuplicateIdError
 from mocker_core.events import OutputSignal
-from mocker_core.request import RequestId
+from mocker_core.request import DirectRequest, RequestId
 from tests.harness.asgi_stream import AsgiClient, Exchange, serving
 from tests.harness.scripted_engine import ScriptedEngine, State
 from tests.unit.app.serving_fixtures import chat
@@ -106,7 +107,7 @@ def test_a_refusal_of_a_later_choice_cancels_the_earlier_ones() -> None:
         got = await client.post(PATH, chat(max_tokens=5, n=3))
         assert got.status == 409
         assert len(engine.submitted) == 2
-        assert {request.request_id for request in engine.submitted} <= set(engine.cancelled)
+        assert {request.request_id for request in engine.submitted} == set(engine.cancelled)
 
     scripted(test)
 
@@ -325,3 +326,25 @@ def test_the_rank_header_chooses_the_rank() -> None:
         await opened.finished()
 
     scripted(test, data_parallel_size=2)
+
+
+def test_an_id_that_the_engine_still_holds_is_replaced() -> None:
+    async def test(client: AsgiClient, engine: ScriptedEngine, state: AppState) -> None:
+        held: list[str] = ["chatcmpl-a"]
+        submit = engine.submit
+
+        def picky(request: DirectRequest, dp_rank: int | None = None) -> int:
+            if request.request_id in held:
+                raise DuplicateIdError("That id is taken.")
+            return submit(request, dp_rank)
+
+        engine.submit = picky  # type: ignore[method-assign]
+        opened = client.open("POST", PATH, chat(max_tokens=1), {"X-Request-Id": "a"})
+        await submitted(engine, 1)
+        assert engine.submitted[0].request_id.startswith("chatcmpl-a-")
+        finish(engine)
+        got = await opened.finished()
+        assert got.status == 200
+        assert got.json()["id"] == "chatcmpl-a"
+
+    scripted(test)
