@@ -1,4 +1,4 @@
-"""The reference's own acceptance case of the host tier, step by step on the core (engine.md section 8, end)."""
+"""The reference's own acceptance case of the host tier, step by step on the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives one core in virtual time as a replay does, checks the laws after each step and mirrors the tiers' events."""
+"""Drives one core in virtual time as a replay does; checks the laws and the events' story after each step."""
 
 from __future__ import annotations
 
@@ -114,7 +114,10 @@ class Driver:
             before = self.core.metrics()
             start_ms = self.now_ms
             result = self.execute_pass()
-            if result.end_ms > start_ms or result.made_progress(before):
+            effects = self.core.retry_destinations(self.now_ms)
+            self.mirror.feed(effects.kv_events)
+            self.lifecycle += effects.lifecycle
+            if result.end_ms > start_ms or result.made_progress(before) or effects.granted:
                 return True
         deadline_ms = self.core.next_deadline_ms()
         if deadline_ms is None:
