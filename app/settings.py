@@ -133,7 +133,7 @@ class ServeSettings:
         shorthand="type",
     )
     speedup_ratio: float = _mocker(
-        1.0, "How many times faster than modelled; 0: as fast as possible.", lowest=0
+        1.0, "How many times faster than modelled; 1e6 for as fast as possible, 0: not scaled.", lowest=0
     )
     decode_speedup_ratio: float = _mocker(1.0, "Further factor for decode passes.", lowest=0)
     preemption_mode: str = _mocker(
