@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from app import __version__
+from app.admission_gate import AdmissionGate
 from app.dispatch import Dispatcher
 from app.errors import ApiError, error_body, from_exception, http_status_error, schema_error
 from app.middleware import EdgeMiddleware
@@ -45,7 +46,8 @@ class MockerApp(FastAPI):
         super().__init__(**kwargs)
         self.state.mocker = state
         self.hot_routes: Sequence[HotRoute] = hot_routes()
-        self._hot_endpoints = {route.path: HotEndpoint(state, route.start) for route in self.hot_routes}
+        gate = AdmissionGate()
+        self._hot_endpoints = {route.path: HotEndpoint(state, route.start, gate) for route in self.hot_routes}
         # Also in the router, for whoever lists the routes and for the answer to a wrong method.
         for route in self.hot_routes:
             endpoint = self._hot_endpoints[route.path]

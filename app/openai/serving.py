@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from app.admission_gate import AdmissionGate
 from app.errors import ApiError, context_too_long, from_exception
 from app.middleware import edge_of
 from app.openai.answer import Answer, send_error
@@ -54,9 +55,10 @@ Start = Callable[[AppState, Incoming, HotResponse], Awaitable[None]]
 class HotEndpoint:
     """ASGI app of one hot POST route: reads the body, starts the answer, and waits for its end."""
 
-    def __init__(self, state: AppState, start: Start) -> None:
+    def __init__(self, state: AppState, start: Start, gate: AdmissionGate) -> None:
         self._state = state
         self._start = start
+        self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._state
@@ -65,6 +67,7 @@ class HotEndpoint:
         try:
             check_ready(state)
             body = await read_body(edge.incoming, receive, state.max_body_bytes)
+            await self._gate.enter()
             await self._start(state, Incoming(body, edge.request_id, edge.incoming), response)
         except ClientGoneError:
             return
