@@ -11,6 +11,7 @@ import openai
 import orjson
 import pytest
 
+from app.pd.transport import StackTransport
 from app.route.backends import RoutePolicy
 from tests.harness.live_server import LiveServer
 from tests.harness.pd import LiveRouter, assert_drained, eventually, service_of
@@ -80,7 +81,7 @@ def test_200_chats_at_once_stream_right_and_usage_adds_up(
         return text, found
 
     async def run() -> list[tuple[str, dict[str, int]]]:
-        async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+        async with httpx.AsyncClient(timeout=60, transport=StackTransport()) as client:
             return await asyncio.gather(*(one(client, number) for number in range(200)))
 
     results = asyncio.run(run())
