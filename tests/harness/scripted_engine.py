@@ -83,7 +83,7 @@ class ScriptedEngine:
         admissions = [AdmissionEvent(RequestId(name), reused) for name in request_ids]
         self.dispatcher.on_pass_start(0, self._pass([], admissions))
 
-    def emit(self, *outputs: OutputSignal, flush: bool = True) -> list[str]:
+    def emit(self, *outputs: OutputSignal, flush: bool = True) -> list[RequestId]:
         """One pass end with these signals; the ids that are gone."""
         result = self._pass(list(outputs), [])
         gone = list(self.dispatcher.on_outputs(0, result, result.outputs))
