@@ -6,6 +6,7 @@ import pytest
 
 from mocker_core.commands import ActivateDestination, ReserveDestination
 from mocker_core.engine.core import EngineCore
+from mocker_core.events import BlocksRemoved, BlocksStored
 from mocker_core.request import HandoffId, RequestId
 from tests.factories import make_core, make_request, run_passes
 from tests.harness.invariants import assert_drained, assert_invariants
@@ -132,6 +133,20 @@ def test_member_that_preempts_itself_leaves_the_others_their_token() -> None:
     assert_invariants(core)
     run_passes(core, 2.0)
     assert_drained(core)
+
+
+def test_boundaries_of_one_pass_are_served_in_running_order_whoever_was_due_first() -> None:
+    core = make_core(num_gpu_blocks=3)
+    core.receive(make_request("old", prompt=4, output=1))
+    core.execute_pass(0.0)
+    core.receive(make_request("a", prompt=2, output=9))
+    core.receive(make_request("b", prompt=1, output=4))
+    for now in range(1, 4):
+        core.execute_pass(float(now))
+    # a starts a block, for which old's must go; b, whose boundary was known before a's, fills one.
+    removed, stored = core.execute_pass(4.0).kv_events
+    assert isinstance(removed, BlocksRemoved)
+    assert isinstance(stored, BlocksStored)
 
 
 def test_gaps_of_members_are_told_as_one_number_with_a_count() -> None:
