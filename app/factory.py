@@ -47,7 +47,9 @@ class MockerApp(FastAPI):
         self.state.mocker = state
         self.hot_routes: Sequence[HotRoute] = hot_routes()
         gate = AdmissionGate()
-        self._hot_endpoints = {route.path: HotEndpoint(state, route.start, gate) for route in self.hot_routes}
+        self._hot_endpoints = {
+            route.path: HotEndpoint(state, route.start, gate, route.write_error) for route in self.hot_routes
+        }
         # Also in the router, for whoever lists the routes and for the answer to a wrong method.
         for route in self.hot_routes:
             endpoint = self._hot_endpoints[route.path]

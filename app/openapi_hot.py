@@ -29,7 +29,7 @@ def add_hot_routes(document: dict[str, Any], routes: Sequence[HotRoute]) -> dict
     """The same document with the hot routes in it, and every operation with its error answers."""
     types = {ErrorResponse}
     for route in routes:
-        types |= {route.request, route.response}
+        types |= {route.request, route.response, route.error, *route.more}
         types |= {route.chunk} if route.chunk is not None else set()
     ordered = sorted(types, key=lambda item: item.__name__)
     _, components = msgspec.json.schema_components(ordered, ref_template=_REF + "{name}")
@@ -49,22 +49,26 @@ def add_hot_routes(document: dict[str, Any], routes: Sequence[HotRoute]) -> dict
 
 
 def _operation(route: HotRoute) -> dict[str, Any]:
-    content: dict[str, Any] = {"application/json": _schema(route.response)}
+    content: dict[str, Any] = {"application/json": _schema(route.response, route.response_example)}
     if route.chunk is not None:
+        end = f", then `{route.stream_ends}`" if route.stream_ends else ""
         content["text/event-stream"] = {
             "schema": {
                 "type": "string",
-                "description": f"With stream: `data:` records, each a {route.chunk.__name__}, then `[DONE]`.",
+                "description": f"With stream: `data:` records, each a {route.chunk.__name__}{end}.",
             }
         }
     responses: dict[str, Any] = {"200": {"description": "The answer", "content": content}}
     for status in route.errors:
-        responses[str(status)] = _error(status)
+        responses[str(status)] = _error(status, route.error)
     return {
         "tags": [route.tag],
         "summary": route.summary,
         "operationId": route.name,
-        "requestBody": {"required": True, "content": {"application/json": _schema(route.request)}},
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": _schema(route.request, route.request_example)},
+        },
         "responses": responses,
     }
 
@@ -87,9 +91,12 @@ def _add_errors(path: str, operation: dict[str, Any]) -> None:
     operation["responses"] = dict(sorted(responses.items()))
 
 
-def _schema(kind: type[Any]) -> dict[str, Any]:
-    return {"schema": {"$ref": _REF + kind.__name__}}
+def _schema(kind: type[Any], example: Any = None) -> dict[str, Any]:
+    media: dict[str, Any] = {"schema": {"$ref": _REF + kind.__name__}}
+    if example is not None:
+        media["example"] = example
+    return media
 
 
-def _error(status: int) -> dict[str, Any]:
-    return {"description": _ERRORS[status], "content": {"application/json": _schema(ErrorResponse)}}
+def _error(status: int, kind: type[Any] = ErrorResponse) -> dict[str, Any]:
+    return {"description": _ERRORS[status], "content": {"application/json": _schema(kind)}}

@@ -1,7 +1,7 @@
 """One HTTP answer made of several runs: when it begins, ends, fails or loses its client.
 
-    Answer ── StreamAnswer   role records, usage record, [DONE]
-           └─ WholeAnswer    one JSON body when all runs have ended
+    RunGroup ── Answer ── StreamAnswer   role records, usage record, [DONE]
+                       └─ WholeAnswer    one JSON body when all runs have ended
 
 Must not know routes; what a whole body looks like comes in as a function.
 """
@@ -28,16 +28,18 @@ logger = logging.getLogger("mocker.http")
 JSON_HEADERS = ((b"content-type", b"application/json"),)
 
 
-class Answer:
-    """Base: follows its runs. Add all runs before the first is submitted."""
+class RunGroup:
+    """Base: follows the runs of one answer. Add all runs before the first is submitted.
 
-    def __init__(self, state: AppState, response: HotResponse) -> None:
+    `on_complete` is called when all runs have ended well, before the answer's end goes out.
+    """
+
+    def __init__(self, state: AppState) -> None:
         self.state = state
-        self.response = response
         self.runs: list[ChoiceRun] = []
+        self.on_complete: Callable[[], None] | None = None
         self._left = 0
         self._over = False
-        response.on_lost = self.cancel_all
 
     def add_runs(self, runs: Sequence[ChoiceRun]) -> None:
         self.runs += runs
@@ -51,6 +53,8 @@ class Answer:
         self._left -= 1
         if self._left == 0 and not self._over:
             self._close()
+            if self.on_complete is not None:
+                self.on_complete()
             self._complete()
 
     def run_failed(self, run: ChoiceRun, error: Exception) -> None:
@@ -63,7 +67,7 @@ class Answer:
         refusal = from_exception(error)
         if refusal.status == 500:
             logger.error("Request %s failed.", run.request_id, exc_info=error)
-        send_error(self.response, refusal, self.state.profile)
+        self._fail(refusal)
 
     def cancel_all(self) -> None:
         """The client is gone, or the request was refused half-way: free what the runs hold."""
@@ -72,6 +76,9 @@ class Answer:
         self._cancel_running()
 
     def _complete(self) -> None:
+        raise NotImplementedError
+
+    def _fail(self, refusal: ApiError) -> None:
         raise NotImplementedError
 
     def _close(self) -> None:
@@ -92,6 +99,18 @@ class Answer:
                 observer.on_request_end(run)
             except Exception:
                 logger.exception("%s failed.", type(observer).__name__)
+
+
+class Answer(RunGroup):
+    """A group whose answer is one HTTP response; it ends when the client goes away."""
+
+    def __init__(self, state: AppState, response: HotResponse) -> None:
+        super().__init__(state)
+        self.response = response
+        response.on_lost = self.cancel_all
+
+    def _fail(self, refusal: ApiError) -> None:
+        send_error(self.response, refusal, self.state.profile)
 
 
 class StreamAnswer(Answer):

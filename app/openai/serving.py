@@ -18,7 +18,7 @@ from msgspec import Struct
 from app.admission_gate import AdmissionGate
 from app.errors import ApiError, context_too_long, from_exception
 from app.middleware import edge_of
-from app.openai.answer import Answer, send_error
+from app.openai.answer import RunGroup, send_error
 from app.openai.choice import ChoiceRun, Outcome
 from app.openai.sampling import Sampling
 from app.openai.submit import SubmitContext
@@ -50,15 +50,20 @@ class Incoming(Struct, frozen=True):
 
 
 Start = Callable[[AppState, Incoming, HotResponse], Awaitable[None]]
+# Writes an error in an API's own shape: (response, error, wire profile).
+ErrorWriter = Callable[[HotResponse, ApiError, str], None]
 
 
 class HotEndpoint:
     """ASGI app of one hot POST route: reads the body, starts the answer, and waits for its end."""
 
-    def __init__(self, state: AppState, start: Start, gate: AdmissionGate) -> None:
+    def __init__(
+        self, state: AppState, start: Start, gate: AdmissionGate, write_error: ErrorWriter = send_error
+    ) -> None:
         self._state = state
         self._start = start
         self._gate = gate
+        self._write_error = write_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._state
@@ -75,7 +80,7 @@ class HotEndpoint:
             error = from_exception(exc)
             if error.status == 500:
                 logger.error("A request failed.", exc_info=exc)
-            send_error(response, error, state.profile)
+            self._write_error(response, error, state.profile)
             response.write()
         await response.wait_closed(receive)
 
@@ -208,7 +213,7 @@ class Launch(Struct, frozen=True):
 
 
 def launch(
-    state: AppState, answer: Answer, launches: Sequence[Launch], priority: int, context: SubmitContext
+    state: AppState, answer: RunGroup, launches: Sequence[Launch], priority: int, context: SubmitContext
 ) -> None:
     """Register and submit all runs of an answer, or none: a refusal cancels those already submitted."""
     check_room(state, len(launches))
