@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.replay_html import write_report
 from app.replay_output import ProgressBar, render_table, write_json, write_rows
+from app.replay_timeline import LoadRecorder
 from mocker_core.engine.offline import OfflineReplay, ReplayWorker
 from mocker_core.engine.offline_disagg import DisaggregatedReplay
 from mocker_core.engine.replay_report import summarize
@@ -28,8 +30,9 @@ def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     trace = _read_trace(options.trace)
     started_s = time.perf_counter()
+    load = LoadRecorder() if options.html is not None else None
     with ProgressBar(len(trace), sys.stderr) as progress:
-        replay = _build(options, trace, _counting(progress))
+        replay = _build(options, trace, _counting(progress, load))
         replay.run()
     disaggregated = isinstance(replay, DisaggregatedReplay)
     report = summarize(replay.rows, replay.gaps, replay.duration_ms, time.perf_counter() - started_s)
@@ -37,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
         write_json(options.report, report)
     if options.per_request is not None:
         write_rows(options.per_request, (row.as_dict(disaggregated=disaggregated) for row in replay.rows))
+    if load is not None:
+        write_report(options.html, Path(options.trace).name, report, replay.rows, replay.gaps, load.pools)
     sys.stdout.write(render_table(report))
     return 0
 
@@ -77,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument(
         "--per-request", metavar="OUT.jsonl", type=Path, help="write one JSON row per request"
     )
+    output.add_argument(
+        "--html", metavar="OUT.html", type=Path, help="write a page with charts, complete in one file"
+    )
     return parser
 
 
@@ -113,8 +121,12 @@ def _build(
     )
 
 
-def _counting(progress: ProgressBar) -> Callable[[ReplayWorker, EnginePassResult], None]:
+def _counting(
+    progress: ProgressBar, load: LoadRecorder | None
+) -> Callable[[ReplayWorker, EnginePassResult], None]:
     def on_pass(worker: ReplayWorker, result: EnginePassResult) -> None:
+        if load is not None:
+            load.on_pass(worker, result)
         if result.finished:
             progress.advance(sum(1 for facts in result.finished if facts.output_tokens or facts.rejected))
 

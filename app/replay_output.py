@@ -80,6 +80,11 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     _write(path, (json.dumps(row) + "\n" for row in rows))
 
 
+def write_text(path: Path, text: str) -> None:
+    """A whole text file. Raises ArgumentError if it can't be written."""
+    _write(path, [text])
+
+
 def _write(path: Path, lines: Iterable[str]) -> None:
     try:
         with open(path, "w", encoding="utf-8") as stream:
