@@ -1,6 +1,6 @@
 """Answers byte for byte. `python -m tests.contract.test_golden_streams` writes them anew; review them.
 
-Echo mode and a fixed request id make them independent of prose; the time of creation is masked.
+Echo mode and a fixed request id make them independent of prose; the time of creation and token ids are masked.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 USAGE = {"include_usage": True}
 RUNNING = {"include_usage": True, "continuous_usage_stats": True}
 SAID = 'Say "ü🎉"\nand\tend.'
+# Schemas with one instance only, so that what is called does not depend on the generator.
+FIXED = {"type": "object", "properties": {"unit": {"const": "ü\n"}}, "required": ["unit"]}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": FIXED}}
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "chat_whole": (CHAT, chat(SAID, max_tokens=64)),
@@ -29,12 +32,20 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "chat_stream_two": (CHAT, chat("one two", n=2, stream=True)),
     "chat_stream_stop": (CHAT, chat("one two three", stop=["two"], stream=True)),
     "chat_stream_token_ids": (CHAT, chat("one two", return_token_ids=True, stream=True)),
+    "chat_whole_tool": (CHAT, chat("one", tools=[TOOL], max_tokens=64)),
+    "chat_stream_tool": (CHAT, chat("one", tools=[TOOL], max_tokens=64, stream=True, stream_options=USAGE)),
+    "chat_stream_tool_cut": (CHAT, chat("one", tools=[TOOL], max_tokens=6, stream=True)),
+    "chat_stream_function": (CHAT, chat("one", functions=[TOOL["function"]], max_tokens=64, stream=True)),
+    "chat_stream_choice": (CHAT, chat("one", guided_choice=["yes"], stream=True)),
     "text_whole": (TEXT, {"prompt": "one two", "max_tokens": 64}),
     "text_stream": (TEXT, {"prompt": "one two", "stream": True, "stream_options": USAGE}),
     "text_stream_echo": (TEXT, {"prompt": ["one", "two"], "echo": True, "stream": True}),
     "error_schema": (CHAT, {"messages": "hi"}),
     "error_value": (CHAT, chat(n=0)),
     "error_model": (CHAT, chat(model="x")),
+    "error_tools": (CHAT, chat(tools=[])),
+    "error_tool_choice": (CHAT, chat(tool_choice="auto")),
+    "error_response_format": (CHAT, chat(response_format={"type": "json_schema"})),
     "error_length": (CHAT, chat("hi", max_tokens=10**9)),
 }
 
@@ -49,6 +60,7 @@ def answers(profile: str) -> dict[str, bytes]:
             for name, (path, body) in CASES.items():
                 got = await client.post(path, body, {"X-Request-Id": "golden"})
                 masked = re.sub(rb'"created":\d+', b'"created":0', got.body)
+                masked = re.sub(rb'"token_ids":\[\d+\]', b'"token_ids":[0]', masked)
                 found[name] = b"%d\n%s" % (got.status or 0, masked)
         return found
 
