@@ -1,6 +1,6 @@
 """Answers byte for byte. `python -m tests.contract.test_golden_streams` writes them anew; review them.
 
-Echo mode and a fixed request id make them independent of prose; the time of creation and token ids are masked.
+Echo mode and a fixed request id make them independent of prose; creation time and token ids are masked.
 """
 
 from __future__ import annotations
