@@ -211,7 +211,9 @@ class PlainStreamRun(ChoiceRun):
 
 @dataclass(slots=True, kw_only=True)
 class ReadOptions:
-    """What a `ReadStreamRun` adds. `prefix_text` (an echoed prompt) goes before the first text."""
+    """What a `ReadStreamRun` adds. `prefix_text` (an echoed prompt) goes before the first text.
+
+    legacy_function: calls are written as OpenAI's deprecated function_call."""
 
     tokenizer: Tokenizer
     interval_tokens: int = 1
@@ -221,6 +223,8 @@ class ReadOptions:
     prefix_text: str = ""
     prefix_entries: list[dict[str, Any]] | None = None
     suffix_text: str = ""
+    hide_reasoning: bool = False
+    legacy_function: bool = False
 
 
 class ReadStreamRun(ChoiceRun):
@@ -314,6 +318,8 @@ class ReadStreamRun(ChoiceRun):
         """What is held, as bodies: neighbours of one kind joined."""
         joined: list[Delta] = []
         for delta in self._held:
+            if delta.kind == "reasoning" and self._options.hide_reasoning:
+                continue
             if (
                 joined
                 and not delta.begins
@@ -332,6 +338,8 @@ class ReadStreamRun(ChoiceRun):
         fragment = json_fragment(delta.text)
         if delta.kind == "reasoning":
             return self._chunks.reasoning(fragment)
+        if delta.kind == "tool_call" and self._options.legacy_function:
+            return self._chunks.function_call(delta.name, fragment, first=delta.begins)
         if delta.kind == "tool_call" and self.plan is not None:
             ident = call_id(self.plan.seed, delta.index) if delta.begins else ""
             return self._chunks.tool_call(delta.index, ident, delta.name, fragment, first=delta.begins)

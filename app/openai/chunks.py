@@ -5,14 +5,16 @@ Owns the field order and the difference of the wire profiles in a chunk. Must no
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 from msgspec import Struct
 
+from app.text.plan import FinishWord
+
 ChunkKind = Literal["chat", "text"]
 # abort: vLLM's word for a request that an engine put to sleep ended.
-FinishReason = Literal["stop", "length", "tool_calls", "abort"]
+FinishReason = FinishWord | Literal["abort"]
 
 _OBJECTS = {"chat": "chat.completion.chunk", "text": "text_completion"}
 
@@ -35,6 +37,12 @@ class Envelope(Struct, frozen=True, kw_only=True):
     def usage_record(self, usage: bytes) -> bytes:
         """The chunk without choices that carries the usage."""
         return self.head() + b'],"usage":' + usage + b"}\n\n"
+
+
+def with_field(record: bytes, name: str, value: Any) -> bytes:
+    """A record with one more field at the end of its object."""
+    body = record.removesuffix(b"}\n\n")
+    return body + b"," + orjson.dumps(name) + b":" + orjson.dumps(value) + b"}\n\n"
 
 
 class ChoiceChunks:
@@ -63,9 +71,11 @@ class ChoiceChunks:
         return b'"text":"' + fragment + b'"'
 
     def reasoning(self, fragment: bytes) -> bytes:
-        if self._chat:
-            return b'"delta":{"reasoning_content":"' + fragment + b'"}'
-        return self.content(fragment)
+        """Under both names that vLLM gave it in turn; OpenAI has none, other servers the second."""
+        if not self._chat:
+            return self.content(fragment)
+        newer = b'"reasoning":"' + fragment + b'",' if self._vllm else b""
+        return b'"delta":{' + newer + b'"reasoning_content":"' + fragment + b'"}'
 
     def tool_call(self, index: int, call_id: str, name: str, fragment: bytes, *, first: bool) -> bytes:
         """A piece of a call's arguments; id, type and name come with the first piece only."""
@@ -77,6 +87,11 @@ class ChoiceChunks:
             opening = b'"id":' + orjson.dumps(call_id) + b',"type":"function",'
             function = b'{"name":' + orjson.dumps(name) + b',"arguments":"' + fragment + b'"}'
         return b'"delta":{"tool_calls":[{"index":%d,' % index + opening + b'"function":' + function + b"}]}"
+
+    def function_call(self, name: str, fragment: bytes, *, first: bool) -> bytes:
+        """A piece of a call in OpenAI's deprecated shape, for a request that had `functions`."""
+        opening = b'"name":' + orjson.dumps(name) + b"," if first else b""
+        return b'"delta":{"function_call":{' + opening + b'"arguments":"' + fragment + b'"}}'
 
     def empty(self) -> bytes:
         return b'"delta":{}' if self._chat else b'"text":""'

@@ -98,14 +98,19 @@ class OutputPlanner:
         return self._plan_ids(request, ids, repeat=repeat, reasoning_text=reasoning_text)
 
     def plan_tool_calls(
-        self, request: PlanRequest, calls: Sequence[ToolCallText], content: str = ""
+        self,
+        request: PlanRequest,
+        calls: Sequence[ToolCallText],
+        content: str = "",
+        *,
+        reasoning_text: str | None = None,
     ) -> OutputPlan:
         """Optional content, then at least one call: "tool_calls" at the end, "length" if cut.
 
         The tokens are those of the template's rendering of such a message, so that the next turn
         finds them in the prefix cache. ignore_eos and min_tokens are ignored."""
         tokenizer, seed = self._tokenizer, self.derive_seed(request)
-        draft = self._reasoning_draft(request, seed, None)
+        draft = self._reasoning_draft(request, seed, reasoning_text)
         if content:
             draft.add("content", tokenizer.encode(content))
         for index, call in enumerate(calls):

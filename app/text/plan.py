@@ -11,6 +11,8 @@ from typing import Literal, Protocol, overload
 
 SegmentKind = Literal["content", "reasoning", "tool_call", "marker"]
 PlanFinish = Literal["stop", "length", "tool_calls"]
+# What an edge may call a plan's end instead: OpenAI's older word for a call, and a filter's.
+FinishWord = Literal["stop", "length", "tool_calls", "function_call", "content_filter"]
 
 _GROW_TOKENS = 32
 
@@ -106,7 +108,7 @@ class OutputPlan(Sequence[int]):
         self.request = request
         self.seed = seed
         self.segments = tuple(segments)
-        self.finish_reason: PlanFinish = finish_reason
+        self.finish_reason: FinishWord = finish_reason
         self.stop_reason: str | int | None = None
         self.plain = plain
         self._ids = ids

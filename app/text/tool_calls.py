@@ -31,7 +31,7 @@ def plan_calls(
     (`answered`), so that agent loops end. Raises SchemaError for a parameters schema that is not usable."""
     functions = [function for tool in tools if (function := _function_of(tool))]
     for function in functions:
-        _check_parameters(function)
+        check_function(function)
     random = Random(f"calls/{seed}")
     choice = tool_choice or "auto"
     if isinstance(choice, Mapping):
@@ -71,7 +71,8 @@ def _read_choice(choice: Mapping[str, Any]) -> tuple[str | None, bool, list[str]
     return (function["name"], True, [function["name"]]) if function else (None, True, None)
 
 
-def _check_parameters(function: Mapping[str, Any]) -> None:
+def check_function(function: Mapping[str, Any]) -> None:
+    """Raises SchemaError if the parameters of {name, parameters} are no usable JSON Schema."""
     try:
         check_schema(_parameters(function))
     except SchemaError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
 
 from tests.harness.live_server import LiveServer
 
@@ -190,3 +191,77 @@ def test_the_async_client_serves_many_at_once(server: LiveServer) -> None:
             assert len({whole for whole, _ in found}) == 10
 
     asyncio.run(main())
+
+
+class City(BaseModel):
+    """What the SDK makes a strict schema of."""
+
+    name: str
+    population: int
+    twins: list[str]
+    kind: Literal["town", "village"]
+
+
+def test_parse_gives_an_instance_of_the_pydantic_model(client: OpenAI) -> None:
+    got = client.chat.completions.parse(model="first", messages=MESSAGES, response_format=City, seed=1)
+    assert isinstance(got.choices[0].message.parsed, City)
+    with pytest.raises(openai.LengthFinishReasonError):
+        client.chat.completions.parse(
+            model="first", messages=MESSAGES, response_format=City, seed=1, max_tokens=2
+        )
+
+
+def test_the_stream_helper_parses_a_pydantic_answer(client: OpenAI) -> None:
+    ask: Any = {"model": "first", "messages": MESSAGES, "response_format": City, "seed": 4}
+    with client.chat.completions.stream(**ask) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion()
+    assert {"chunk", "content.delta", "content.done"} <= kinds
+    assert isinstance(final.choices[0].message.parsed, City)
+    whole = client.chat.completions.parse(**ask)
+    assert final.choices[0].message.parsed == whole.choices[0].message.parsed
+
+
+def test_tools_of_pydantic_models_are_called_and_parsed(client: OpenAI) -> None:
+    ask: Any = {"model": "first", "messages": MESSAGES, "tools": [openai.pydantic_function_tool(City)]}
+    for seed in range(5):
+        whole = client.chat.completions.parse(**ask, seed=seed).choices[0]
+        assert whole.finish_reason == "tool_calls"
+        calls = whole.message.tool_calls
+        assert calls
+        assert isinstance(calls[0].function.parsed_arguments, City)
+        with client.chat.completions.stream(**ask, seed=seed) as stream:
+            kinds = {event.type for event in stream}
+            final = stream.get_final_completion().choices[0]
+        assert {"tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"} <= kinds
+        assert final.message.tool_calls
+        assert final.message.tool_calls[0].function == calls[0].function
+        assert final.message.tool_calls[0].id == calls[0].id
+
+
+def test_an_agent_loop_ends(client: OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": "Which city?"}]
+    tools: Any = [openai.pydantic_function_tool(City)]
+    for _ in range(5):
+        got = client.chat.completions.create(model="first", messages=messages, tools=tools).choices[0]
+        if got.finish_reason != "tool_calls":
+            break
+        messages.append(got.message)
+        messages += [
+            {"role": "tool", "tool_call_id": call.id, "content": "done"}
+            for call in got.message.tool_calls or []
+        ]
+    assert got.finish_reason == "stop"
+    assert len(messages) == 3
+
+
+def test_deprecated_functions_are_answered_in_their_own_shape(client: OpenAI) -> None:
+    ask: Any = {
+        "model": "first",
+        "messages": MESSAGES,
+        "functions": [{"name": "f", "parameters": {"type": "object", "properties": {}}}],
+    }
+    got = client.chat.completions.create(**ask).choices[0]
+    assert got.finish_reason == "function_call"
+    assert got.message.function_call is not None
+    assert got.message.function_call.name == "f"

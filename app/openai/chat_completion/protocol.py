@@ -79,8 +79,10 @@ class ChatMessage(Struct):
     role: Literal["assistant"]
     content: str | None
     refusal: str | None = None
+    reasoning: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
+    function_call: FunctionCall | UnsetType = UNSET
 
 
 class ChatChoice(Struct):
@@ -107,8 +109,10 @@ class ChatCompletion(Struct):
 class ChatDelta(Struct):
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType | None = UNSET
+    reasoning: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[dict[str, Any]] | UnsetType = UNSET
+    function_call: dict[str, Any] | UnsetType = UNSET
 
 
 class ChatChunkChoice(Struct):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.errors import bad_request
 from app.openai.answer import Answer, StreamAnswer, WholeAnswer, usage_of
-from app.openai.chat_completion.plan import plan_chat_choice
+from app.openai.answer_plan import plan_answer
+from app.openai.chat_completion.message import whole_message
+from app.openai.chat_completion.plan import chat_spec, is_legacy, shows_reasoning
 from app.openai.chat_completion.protocol import ChatCompletionRequest, decoder
 from app.openai.choice import ChoiceRun, PlainStreamRun, ReadOptions, ReadStreamRun
 from app.openai.chunks import ChoiceChunks, Envelope
@@ -30,7 +32,6 @@ from app.stream_response import HotResponse
 from app.text.chat_template import ChatTemplateError, last_user_text
 from app.text.plan import OutputPlan
 from app.text.plan_reader import read_plan
-from app.text.tool_calls import call_id
 
 
 async def start_chat(state: AppState, incoming: Incoming, response: HotResponse) -> None:
@@ -39,8 +40,9 @@ async def start_chat(state: AppState, incoming: Incoming, response: HotResponse)
     model = state.models.resolve(request.model)
     sampling = _check(state, request)
     top_logprobs = _top_logprobs(state, request)
+    spec = chat_spec(state, request)
     context = submit_context(incoming, request.kv_transfer_params, state.engine.args.dp_size)
-    prompt = await _prompt(state, request, len(incoming.body))
+    prompt = await _prompt(state, request, spec.tools, len(incoming.body))
     most = plan_limit(state, len(prompt), sampling.max_tokens, "messages")
     chat = _Chat(state, request, sampling, top_logprobs)
     envelope = Envelope(
@@ -53,9 +55,13 @@ async def start_chat(state: AppState, incoming: Incoming, response: HotResponse)
     )
     echo_text = last_user_text(request.messages) if state.settings.content == "echo" else None
     plans = [
-        plan_chat_choice(state, request, plan_request(sampling, envelope.id, prompt, most, index, echo_text))
+        plan_answer(state.planner, plan_request(sampling, envelope.id, prompt, most, index, echo_text), spec)
         for index in range(sampling.n)
     ]
+    if is_legacy(request):
+        for plan in plans:
+            if plan.finish_reason == "tool_calls":
+                plan.finish_reason = "function_call"
     answer, runs = chat.runs(response, envelope, plans, len(prompt))
     launch(state, answer, [Launch(run, prompt) for run in runs], request.priority or 0, context)
 
@@ -90,14 +96,16 @@ def _top_logprobs(state: AppState, request: ChatCompletionRequest) -> int | None
     return (top or 0) if request.logprobs else None
 
 
-async def _prompt(state: AppState, request: ChatCompletionRequest, text_chars: int) -> list[int]:
+async def _prompt(
+    state: AppState, request: ChatCompletionRequest, tools: Sequence[Mapping[str, Any]], text_chars: int
+) -> list[int]:
     opening = request.add_generation_prompt
     going_on = bool(request.continue_final_message)
 
     def encode() -> list[int]:
         return state.template.encode(
             request.messages,
-            tools=request.tools,
+            tools=tools or None,
             add_generation_prompt=(not going_on) if opening is None else opening,
             continue_final_message=going_on,
         )
@@ -182,6 +190,8 @@ class _Chat:
             token_ids=self.sampling.return_token_ids,
             running_usage=self.sampling.continuous_usage,
             logprobs=self._logprob_source(plan),
+            hide_reasoning=not shows_reasoning(self.request),
+            legacy_function=is_legacy(self.request),
         )
 
     def _logprob_source(self, plan: OutputPlan) -> LogprobSource | None:
@@ -213,23 +223,13 @@ class _Chat:
 
     def _choice(self, run: ChoiceRun) -> dict[str, Any]:
         assert run.plan is not None
-        text = read_plan(self.state.tokenizer, run.plan, run.generated)
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": None if text.tool_calls and not text.content else text.content,
-            "refusal": None,
-        }
-        if text.reasoning:
-            message["reasoning_content"] = text.reasoning
-        if text.tool_calls:
-            message["tool_calls"] = [
-                {
-                    "id": call_id(run.plan.seed, index),
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for index, call in enumerate(text.tool_calls)
-            ]
+        message = whole_message(
+            read_plan(self.state.tokenizer, run.plan, run.generated),
+            run.plan.seed,
+            self.state.profile,
+            legacy=is_legacy(self.request),
+            reasoning=shows_reasoning(self.request),
+        )
         choice: dict[str, Any] = {
             "index": run.index,
             "message": message,

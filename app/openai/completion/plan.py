@@ -1,12 +1,15 @@
-"""What a completion's choice says; structured output and canned content plug in here, as for chat."""
+"""A text completion as an `AnswerSpec`: only its structured output has a say."""
 
 from __future__ import annotations
 
+from app.openai.answer_plan import PLAIN_SPEC, AnswerSpec
 from app.openai.completion.protocol import CompletionRequest
-from app.state import AppState
-from app.text.plan import OutputPlan, PlanRequest
+from app.openai.structured import constraint_of
 
 
-def plan_completion_choice(state: AppState, request: CompletionRequest, plan: PlanRequest) -> OutputPlan:
-    """The planned answer of one choice. Raises ApiError 400 for a feature that cannot be met."""
-    return state.planner.plan(plan)
+def completion_spec(request: CompletionRequest) -> AnswerSpec:
+    """What the answers must be like. Raises ApiError 400 with the param that cannot be met."""
+    constraint, param = constraint_of(request)
+    if constraint is None:
+        return PLAIN_SPEC
+    return AnswerSpec(constraint=constraint, constraint_param=param)

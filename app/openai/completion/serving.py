@@ -9,9 +9,10 @@ from typing import Any
 
 from app.errors import bad_request
 from app.openai.answer import Answer, StreamAnswer, WholeAnswer, usage_of
+from app.openai.answer_plan import AnswerSpec, plan_answer
 from app.openai.choice import ChoiceRun, PlainStreamRun, ReadOptions, ReadStreamRun
 from app.openai.chunks import ChoiceChunks, Envelope
-from app.openai.completion.plan import plan_completion_choice
+from app.openai.completion.plan import completion_spec
 from app.openai.completion.prompts import Prompt, parse_prompts
 from app.openai.completion.protocol import CompletionRequest, decoder
 from app.openai.logprob_shapes import LogprobSource, logprobs_object
@@ -59,6 +60,7 @@ async def start_completion(state: AppState, incoming: Incoming, response: HotRes
     top_logprobs = None
     if request.logprobs is not None:
         top_logprobs = check_top_logprobs("logprobs", request.logprobs, state.settings.max_logprobs)
+    spec = completion_spec(request)
     context = submit_context(incoming, request.kv_transfer_params, state.engine.args.dp_size)
     prompts = parse_prompts(request.prompt)
     encoded = [await _encode(state, request, prompt) for prompt in prompts]
@@ -70,7 +72,7 @@ async def start_completion(state: AppState, incoming: Incoming, response: HotRes
         profile=state.profile,
         include_usage=sampling.include_usage,
     )
-    job = _Completion(state, request, sampling, top_logprobs, envelope, encoded)
+    job = _Completion(state, request, sampling, top_logprobs, envelope, encoded, spec)
     answer, launches = job.prepare(response)
     launch(state, answer, launches, request.priority or 0, context)
 
@@ -102,6 +104,7 @@ class _Completion:
         top_logprobs: int | None,
         envelope: Envelope,
         prompts: Sequence[_Encoded],
+        spec: AnswerSpec,
     ) -> None:
         self._state = state
         self._request = request
@@ -109,6 +112,7 @@ class _Completion:
         self._top_logprobs = top_logprobs
         self._envelope = envelope
         self._prompts = prompts
+        self._spec = spec
 
     def prepare(self, response: HotResponse) -> tuple[Answer, list[Launch]]:
         state, sampling, envelope = self._state, self._sampling, self._envelope
@@ -149,7 +153,7 @@ class _Completion:
         if most > 0:
             echo_text = prompt.text if state.settings.content == "echo" else None
             ask = plan_request(self._sampling, envelope.id, prompt.token_ids, most, copy, echo_text)
-            plan = plan_completion_choice(state, self._request, ask)
+            plan = plan_answer(state.planner, ask, self._spec)
         prompt_tokens = len(prompt.token_ids)
         if not self._sampling.stream:
             return ChoiceRun(answer, ident, index, plan, prompt_tokens)
