@@ -204,15 +204,24 @@ def _reuse(completed: Sequence[ReplayRow]) -> list[str]:
 
 def _requests(rows: Sequence[ReplayRow], end_ms: float) -> list[str]:
     shown = _thinned([row for row in rows if row.arrival_ms is not None], _ROWS_DRAWN)
-    drawn = [(_tip(row), _spans(row)) for row in sorted(shown, key=lambda row: row.arrival_ms or 0.0)]
+    longest_ms = max((row.e2e_ms or 0.0 for row in shown), default=0.0)
+    # In a long replay a request would be a dot on the replay's own time.
+    since_arrival = 0 < longest_ms < end_ms / 20
+    if since_arrival:
+        ordered = sorted(shown, key=lambda row: -(row.e2e_ms or 0.0))
+        drawn = [(_tip(row), _spans(row, row.arrival_ms or 0.0)) for row in ordered]
+        end_ms = longest_ms
+    else:
+        drawn = [(_tip(row), _spans(row)) for row in sorted(shown, key=lambda row: row.arrival_ms or 0.0)]
     names = [("waiting", "queued"), ("prefill", "to the first token"), ("decode", "decode")]
     if any(row.destination_activated_ms is not None for row in shown):
         names.insert(2, ("transfer", "handoff"))
     note = _legend(*names) + (f" – {len(shown)} of {len(rows):,} requests" if len(shown) < len(rows) else "")
-    return [_figure("Each request's way", spans(drawn, end_ms, "Requests over time"), note, wide=True)]
+    title = "Each request since its arrival" if since_arrival else "Each request's way"
+    return [_figure(title, spans(drawn, end_ms, "Requests over time"), note, wide=True)]
 
 
-def _spans(row: ReplayRow) -> list[Span]:
+def _spans(row: ReplayRow, zero_ms: float = 0.0) -> list[Span]:
     """Queue, prefill, handoff and decode, as far as the request came."""
     marks = [
         ("waiting", row.arrival_ms),
@@ -223,7 +232,10 @@ def _spans(row: ReplayRow) -> list[Span]:
         ("end", row.last_token_ms),
     ]
     reached = [(css, at_ms) for css, at_ms in marks if at_ms is not None]
-    return [Span(css, start_ms, max(start_ms, end_ms)) for (css, start_ms), (_, end_ms) in pairwise(reached)]
+    return [
+        Span(css, start_ms - zero_ms, max(start_ms, end_ms) - zero_ms)
+        for (css, start_ms), (_, end_ms) in pairwise(reached)
+    ]
 
 
 def _tip(row: ReplayRow) -> str:
