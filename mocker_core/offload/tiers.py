@@ -106,7 +106,8 @@ class LowerTiers:
             self._send(self._from_g2, load, len(host), now_ms)
         if load.disk:
             assert self.g3 is not None
-            for identity in load.disk:
+            for identity in reversed(load.disk):
+                self.g3.touch(identity)
                 self.g3.pin(identity)
             self._send(self._from_g3, load, len(load.disk), now_ms)
         return load

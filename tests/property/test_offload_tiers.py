@@ -65,21 +65,22 @@ class PlainTiers:
     def start_load(self, identities: list[int]) -> PlainLoad:
         host = [identity for identity in identities if identity in self.g2]
         load = PlainLoad(host, [identity for identity in identities if identity not in host])
-        self.read_g2(host)
+        self.read("g2", host)
         if host:
             load.parts += 1
             self.send("g2_to_g1", load, len(host))
         if load.disk:
-            self.reads["g3"] += load.disk
+            self.read("g3", load.disk)
             load.parts += 1
             self.send("g3_to_g2", load, len(load.disk))
         return load
 
-    def read_g2(self, identities: list[int]) -> None:
+    def read(self, tier: str, identities: list[int]) -> None:
+        blocks: list[int] = getattr(self, tier)
         for identity in reversed(identities):
-            self.g2.remove(identity)
-            self.g2.append(identity)
-            self.reads["g2"].append(identity)
+            blocks.remove(identity)
+            blocks.append(identity)
+            self.reads[tier].append(identity)
 
     def cancel_load(self, load: PlainLoad) -> None:
         self.transfers = [transfer for transfer in self.transfers if transfer.what is not load]
@@ -127,7 +128,7 @@ class PlainTiers:
                 if identity not in self.g2:
                     self.store("g2", identity)
             staged = [identity for identity in disk if identity in self.g2]
-            self.read_g2(staged)
+            self.read("g2", staged)
             what.host += staged
             self.send("g2_to_g1", what, len(disk))
         else:

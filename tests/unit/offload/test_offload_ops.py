@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from mocker_core.commands import ActivateDestination, CancelDestination, ReserveDestination
+from mocker_core.commands import (
+    ActivateDestination,
+    CancelDestination,
+    CancelSource,
+    ReserveDestination,
+    SubmitHandoffPrefill,
+)
 from mocker_core.events import BlocksStored, DestinationReserved, StorageTier
 from mocker_core.request import DirectRequest, HandoffId, RequestId
 from mocker_core.sched.state import RequestStatus
@@ -211,14 +217,53 @@ def test_room_is_never_made_with_blocks_that_the_request_reuses() -> None:
 def test_destination_that_copies_alone_cannot_help_starts_none() -> None:
     driver = Driver(num_gpu_blocks=6, worker_type="decode")
     driver.serve(ask("first", blocks=2, start=100))
-    driver.receive(make_request("runs", prompt=9, output=50))
+    driver.apply(SubmitHandoffPrefill(HandoffId("s"), make_request("held", prompt=9)))
     driver.execute_pass()
-    wanted = ReserveDestination(HandoffId("h"), make_request("d", prompt=16, output=1))
-    driver.apply(wanted)
+    driver.lifecycle.clear()
+    # 3 blocks are held, 2 inactive, 1 is free.
+    driver.apply(ReserveDestination(HandoffId("h"), make_request("d", prompt=16, output=1)))
     assert driver.core.pool.in_copy_blocks == 0
-    driver.cancel("runs")
+    driver.apply(CancelSource(HandoffId("s")))
+    assert driver.core.pool.in_copy_blocks == 2, "now copies can give it all it needs"
+    deadline_ms = driver.core.next_deadline_ms()
+    assert deadline_ms is not None
+    driver.advance_to(deadline_ms)
+    assert [type(event) for event in driver.lifecycle] == [DestinationReserved]
+
+
+def test_destination_gets_the_room_of_a_request_that_is_back() -> None:
+    driver = parked(bandwidth_g2_to_g1_gbps=0.1, worker_type="decode")
+    driver.apply(ReserveDestination(HandoffId("h"), make_request("d", prompt=26, output=1)))
+    assert (driver.lifecycle, driver.core.pool.in_copy_blocks) == ([], 0)
+    deadline_ms = driver.core.next_deadline_ms()
+    assert deadline_ms is not None
+    driver.advance_to(deadline_ms)
+    assert [type(event) for event in driver.lifecycle] == [DestinationReserved]
+
+
+def test_request_whose_prefix_lacks_room_waits_and_does_not_compute_it() -> None:
+    driver = pushed_out(max_num_batched_tokens=4)
+    driver.serve(ask("other", blocks=6, start=200))
+    # A first chunk of 4 tokens would fit into a free slot.
+    assert driver.core.pool.free_blocks > 0
+    driver.receive(ask("again", blocks=3, start=100))
+    result = driver.execute_pass()
+    assert (result.scheduled, driver.ops.num_parked) == (False, 0)
+    assert driver.core.pool.in_copy_blocks > 0
     driver.run()
-    assert [type(event) for event in driver.lifecycle][:1] == [DestinationReserved]
+    assert driver.finished[RequestId("again")].reused_input_tokens == 12
+
+
+def test_block_that_leaves_the_device_again_is_young_in_g2() -> None:
+    driver = pushed_out()
+    first = set(driver.ops.tiers.g2.identities())
+    driver.serve(ask("other", blocks=4, start=200))
+    driver.serve(ask("again", blocks=3, start=100))
+    driver.serve(ask("third", blocks=2, start=300))  # two blocks of content 200 go down
+    assert set(list(driver.ops.tiers.g2.identities())[:3]) == first
+    # The other two of content 200 go down, and content 100 leaves the device once more.
+    driver.apply(ReserveDestination(HandoffId("h"), make_request("d", prompt=24, output=1)))
+    assert set(list(driver.ops.tiers.g2.identities())[-3:]) == first
 
 
 def test_destination_reuses_device_blocks_and_waits_for_room_for_the_rest() -> None:

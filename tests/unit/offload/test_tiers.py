@@ -129,6 +129,21 @@ def test_block_that_g3_has_already_is_not_sent_again() -> None:
     assert tiers.is_findable(A)
 
 
+def test_block_that_comes_down_to_g3_again_is_the_last_to_go_there() -> None:
+    tiers = make_tiers(num_g2_blocks=1, num_g3_blocks=2)
+    fill(tiers, A, B, C)
+    drain(tiers)
+    assert tiers.g3 is not None
+    assert list(tiers.g3.identities()) == [A, B]
+    tiers.start_load([A], 10.0)
+    drain(tiers)  # A is in G2 as well, and C had to go: B was the oldest that was not being read
+    assert list(tiers.g3.identities()) == [A, C]
+    tiers.tick(20.0)
+    fill(tiers, D, now_ms=20.0)  # A goes down again
+    drain(tiers)
+    assert list(tiers.g3.identities()) == [C, A]
+
+
 def test_load_from_g2_takes_its_size_over_the_link() -> None:
     tiers = make_tiers()
     now_ms = fill(tiers, A, B, C)
