@@ -176,7 +176,12 @@ class Scheduler:
             if not request.kv_in_place:
                 cost = self._admissible_cost(request)
                 if cost is None:
-                    return
+                    if self.num_running or waiting.first_in_place() is None:
+                        return
+                    # Nobody runs, and what the head lacks may be held by those behind it whose KV is in
+                    # place: without them it would wait for ever.
+                    only_in_place = True
+                    continue
                 if self.offload is not None:
                     parking = self.offload.park(request, cost, this_pass.now_ms)
                     if parking is Parking.PARKED:

@@ -181,8 +181,9 @@ class PlainScheduler:
 
     def _schedule_waiting(self, batch: _Batch) -> None:
         max_num_seqs = self.args.max_num_seqs
+        only_in_place = bool(self.pending)
         while not batch.preempted and (max_num_seqs is None or len(self.running) < max_num_seqs):
-            request = self._candidate()
+            request = self._candidate(only_in_place)
             if request is None:
                 return
             fresh = request.preemptions == 0
@@ -194,7 +195,11 @@ class PlainScheduler:
             if not request.kv_in_place:
                 cached, active_cached = self._prefill_cost(request)
                 if not self._has_room(request, active_cached):
-                    return
+                    in_place = any(other.kv_in_place for other in self.waiting)
+                    if self.running or not in_place:
+                        return
+                    only_in_place = True  # else nobody would ever run again
+                    continue
             request.given_tokens, request.given_prompt = 0, None
             if self._schedule(request, cached, batch) != SCHEDULED:
                 return
@@ -204,8 +209,8 @@ class PlainScheduler:
             if request.given_tokens == 0 and batch.budget == 0:
                 return
 
-    def _candidate(self) -> PlainRequest | None:
-        if self.pending:
+    def _candidate(self, only_in_place: bool) -> PlainRequest | None:
+        if only_in_place:
             in_place = (request for request in self.waiting if request.kv_in_place)
             return next(in_place, None)
         queue = self.preempted or self.waiting

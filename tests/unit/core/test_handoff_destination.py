@@ -264,6 +264,22 @@ def test_preempted_destination_recomputes_at_no_prefill_price_and_finishes() -> 
     assert_drained(core)
 
 
+def test_head_that_lacks_what_waiting_destinations_hold_does_not_stop_them() -> None:
+    core = decode_core()
+    for name in ("a", "b", "c"):
+        reserve(core, name, prompt=8, output=12)
+    activate(core, "a")
+    core.execute_pass(0.0)
+    core.execute_pass(10.0)  # alone, it gives up its blocks and then needs more than are free
+    assert (core.metrics().vllm_preemptions_total, core.metrics().running_requests) == (1, 0)
+    activate(core, "b")
+    activate(core, "c")
+    results = run_passes(core, 20.0)
+    ended = [signal.request_id for result in results for signal in result.outputs if signal.completed]
+    assert sorted(ended) == ["r-a", "r-b", "r-c"]
+    assert_drained(core)
+
+
 def test_local_request_on_a_decode_worker_pays_for_its_prefill() -> None:
     core = decode_core(timing_model=FIXED)
     apply(core, Submit(make_request("local", output=2, local=True)))
