@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property import strategies
-from tests.property.engine_pair import EnginePair
+from tests.property.engine_pair import Ask, EnginePair
 from tests.property.profiles import examples
 
 HANDOFF_KINDS = ["release_source", "cancel_source", "activate", "activate", "cancel_destination"]
@@ -58,4 +58,24 @@ def test_random_handoffs_with_local_work_agree(worker_type: str, data: st.DataOb
             case "cancel":
                 if live := pair.live_ids():
                     pair.cancel(data.draw(st.sampled_from(live)))
+    pair.drain()
+
+
+def test_fifo_preemption_of_steady_decodes_for_a_chunk_passes_the_next_request_over() -> None:
+    # Found by search: rare enough that random examples seldom meet it.
+    pair = EnginePair(
+        {
+            "num_gpu_blocks": 6,
+            "block_size": 4,
+            "max_num_batched_tokens": 5,
+            "preemption_mode": "fifo",
+            "timing_model": {"type": "fixed", "prefill_ms": 1, "decode_ms": 1},
+        }
+    )
+    pair.submit(Ask("r0", (1, 2, 22, 23, 24, 25, 26, 27), (28, 29, 30)))
+    pair.submit(Ask("r1", (31, 32, 33, 34), (35, 36, 37, 38)))
+    pair.submit(Ask("r3", (1, 2, 3, 53, 54, 55), (56, 57, 58)))
+    for _ in range(4):
+        pair.run_pass()
+    pair.submit(Ask("r2", (41, 42), (43, 44)))
     pair.drain()
