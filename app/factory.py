@@ -72,8 +72,9 @@ def hot_routes() -> list[HotRoute]:
     """Every hot route of the server."""
     from app.openai.chat_completion.api_router import route as chat_route
     from app.openai.completion.api_router import route as completion_route
+    from app.openai.responses.api_router import hot_routes as responses_routes
 
-    return [chat_route, completion_route]
+    return [chat_route, completion_route, *responses_routes]
 
 
 def routers() -> list[APIRouter]:
@@ -81,14 +82,18 @@ def routers() -> list[APIRouter]:
     from app.admin.events import router as events_router
     from app.admin.handoff import router as handoff_router
     from app.admin.whole_handoff import router as whole_handoff_router
+    from app.metrics.api_router import router as prometheus_router
     from app.openai.models_router import router as models_router
+    from app.openai.responses.api_router import router as responses_router
     from app.ops.cache import router as cache_router
     from app.ops.health import router as health_router
     from app.ops.metrics_json import router as metrics_router
     from app.pd.api_router import router as pd_router
+    from app.timeline.api_router import router as timeline_router
 
     return [
         models_router,
+        responses_router,
         health_router,
         metrics_router,
         events_router,
@@ -96,6 +101,8 @@ def routers() -> list[APIRouter]:
         pd_router,
         handoff_router,
         whole_handoff_router,
+        prometheus_router,
+        timeline_router,
     ]
 
 
@@ -148,14 +155,18 @@ def _install_parts(state: AppState) -> None:
     """What watches the engine or adds to the answers of others."""
     from app.admin.events import install_event_streams
     from app.kv_events.install import install_kv_events
+    from app.metrics.install import install_metrics
     from app.pd.service import install_handoffs
     from app.request_log import RequestLog
+    from app.timeline.install import install_timeline
 
     if state.settings.enable_log_requests:
         state.observers.append(RequestLog(state.tokenizer if state.settings.log_prompts else None))
     install_event_streams(state)
     install_kv_events(state)
     install_handoffs(state)
+    install_timeline(state)
+    install_metrics(state)
 
 
 def _tokenizer(settings: ServeSettings) -> Tokenizer:

@@ -197,6 +197,15 @@ class ServeSettings:
     enable_log_requests: bool = _vllm(
         True, "One log line per request.", negations=("--disable-log-requests",)
     )
+    explain: bool = _mocker(
+        False, "Explain every answer: x-mocker-* headers and a `mocker` field (else: x-mocker-explain: 1)."
+    )
+    timeline_requests: int = _mocker(
+        1024, "Ended requests whose timeline /admin/requests keeps.", lowest=1, highest=100_000
+    )
+    show_hidden_metrics_for_version: str | None = _vllm(
+        None, "Any version: /metrics also has the names that vLLM has since given up."
+    )
     log_format: str = _mocker("text", "Form of the log lines.", choices=("text", "json"))
     log_prompts: bool = _mocker(False, "Put prompts into the log.")
     uvicorn_log_level: str = _vllm(

@@ -17,3 +17,8 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 def data(payload: bytes) -> bytes:
     """One record. `payload` is JSON on one line."""
     return b"data: " + payload + b"\n\n"
+
+
+def with_field(record: bytes, name: bytes, value: bytes) -> bytes:
+    """A record that holds an object, with one more field at its end. `value` is JSON."""
+    return record.removesuffix(b"}\n\n") + b',"' + name + b'":' + value + b"}\n\n"

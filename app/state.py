@@ -13,6 +13,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 from fastapi import Depends, Request
 
 from app.dispatch import Dispatcher
+from app.openai.answer import Explainer
 from app.openai.models import ModelRegistry
 from app.openai.submit import RequestObserver, Submitter
 from app.settings import ServeSettings
@@ -83,6 +84,7 @@ class AppState:
     logprobs: LogprobModel
     models: ModelRegistry
     submitter: Submitter
+    explainer: Explainer | None = None
     observers: list[RequestObserver] = field(default_factory=list)
     started_at_s: float = field(default_factory=time.time)
     load: int = 0

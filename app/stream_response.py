@@ -114,6 +114,10 @@ class HotResponse:
         """Whether the status is decided: something was sent or is about to be."""
         return self.started or self.ended or bool(self.pending)
 
+    def add_headers(self, headers: Iterable[Header]) -> None:
+        """More headers for the answer; without effect once it has begun to go out."""
+        self._extra_headers = [*self._extra_headers, *headers]
+
     def push(self, record: bytes) -> None:
         """Queue one whole record; it goes out at the next flush."""
         if self.ended or self.lost:

@@ -63,7 +63,7 @@ override-pooler-config performance-mode pipeline-parallel-size pooler-config pre
 prefix-caching-hash-algo profiler-config pt-load-map-location qlora-adapter-name-or-path quantization
 quantization-config reasoning-config reasoning-parser-plugin renderer-num-workers response-role revision
 rope-scaling rope-theta runner safetensors-load-strategy scheduler-cls scheduler-delay-factor
-scheduler-reserve-full-isl show-hidden-metrics-for-version spec-decoding-acceptance-method speculative-config
+scheduler-reserve-full-isl spec-decoding-acceptance-method speculative-config
 speculative-disable-by-batch-size speculative-draft-tensor-parallel-size speculative-max-model-len
 speculative-model speculative-model-quantization ssl-ca-certs ssl-cert-reqs ssl-ciphers
 structured-outputs-config swap-space task tensor-parallel-size tokenizer-mode tokenizer-pool-extra-config

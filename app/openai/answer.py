@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -18,12 +18,23 @@ from app import sse
 from app.errors import ApiError, error_body, from_exception
 from app.openai.choice import ChoiceRun, Outcome
 from app.openai.chunks import ChoiceChunks, Envelope
-from app.stream_response import HotResponse
+from app.stream_response import Header, HotResponse
 
 if TYPE_CHECKING:
     from app.state import AppState
 
 logger = logging.getLogger("mocker.http")
+
+
+class Explainer(Protocol):
+    """Tells a client why its answer took as long as it did."""
+
+    def headers(self, runs: Sequence[ChoiceRun]) -> list[Header]:
+        """When the first token is there."""
+
+    def extension(self, runs: Sequence[ChoiceRun]) -> dict[str, Any]:
+        """When all runs have ended."""
+
 
 JSON_HEADERS = ((b"content-type", b"application/json"),)
 
@@ -37,6 +48,8 @@ class RunGroup:
     def __init__(self, state: AppState) -> None:
         self.state = state
         self.runs: list[ChoiceRun] = []
+        self.model = ""
+        self.explainer: Explainer | None = None
         self.on_complete: Callable[[], None] | None = None
         self._left = 0
         self._over = False
@@ -127,11 +140,14 @@ class StreamAnswer(Answer):
     ) -> None:
         super().__init__(state, response)
         response.streaming = True
+        self.model = envelope.model
         self._envelope = envelope
         self._roles: Sequence[ChoiceChunks] | None = roles
         self._running_usage = running_usage
 
     def first_output(self) -> None:
+        if self.explainer is not None and not self.response.begun:
+            self.response.add_headers(self.explainer.headers(self.runs))
         roles, self._roles = self._roles, None
         if not roles:
             return
@@ -148,6 +164,10 @@ class StreamAnswer(Answer):
         if self._envelope.include_usage:
             usage = usage_of(self.runs, details=self.state.settings.enable_prompt_tokens_details)
             self.response.push(self._envelope.usage_record(orjson.dumps(usage)))
+        if self.explainer is not None and self.response.pending:
+            last = self.response.pending[-1]
+            explanation = orjson.dumps(self.explainer.extension(self.runs))
+            self.response.pending[-1] = sse.with_field(last, b"mocker", explanation)
         self.response.finish(sse.DONE)
 
 
@@ -162,7 +182,11 @@ class WholeAnswer(Answer):
 
     def _complete(self) -> None:
         try:
-            body = orjson.dumps(self._build(self.runs))
+            answer = self._build(self.runs)
+            if self.explainer is not None:
+                self.response.add_headers(self.explainer.headers(self.runs))
+                answer["mocker"] = self.explainer.extension(self.runs)
+            body = orjson.dumps(answer)
         except Exception as exc:
             logger.exception("The answer could not be put together.")
             send_error(self.response, from_exception(exc), self.state.profile)
@@ -193,7 +217,7 @@ def usage_of(runs: Sequence[ChoiceRun], *, details: bool) -> dict[str, Any]:
     seen = -1
     for run in runs:
         completion += run.generated
-        reasoning += _reasoning_tokens(run)
+        reasoning += reasoning_tokens(run)
         if run.prompt_index > seen:
             seen = run.prompt_index
             prompt += run.num_prompt_tokens
@@ -210,7 +234,8 @@ def usage_of(runs: Sequence[ChoiceRun], *, details: bool) -> dict[str, Any]:
     return usage
 
 
-def _reasoning_tokens(run: ChoiceRun) -> int:
+def reasoning_tokens(run: ChoiceRun) -> int:
+    """How many of the generated tokens are reasoning."""
     if run.plan is None or run.plan.plain:
         return 0
     spans = (segment for segment in run.plan.segments if segment.kind == "reasoning")

@@ -35,6 +35,8 @@ logger = logging.getLogger("mocker.http")
 # Texts longer than this are tokenised in a thread, so that the loop goes on ticking meanwhile.
 _LONG_TEXT_CHARS = 100_000
 _LISTED_PLAN_TOKENS = 256
+# A request with this header wants to know why it took as long as it did.
+EXPLAIN_HEADER = b"x-mocker-explain"
 
 
 class ClientGoneError(Exception):
@@ -218,6 +220,8 @@ def launch(
     """Register and submit all runs of an answer, or none: a refusal cancels those already submitted."""
     check_room(state, len(launches))
     answer.add_runs([item.run for item in launches])
+    if state.settings.explain or context.headers.get(EXPLAIN_HEADER, b"") in (b"1", b"true"):
+        answer.explainer = state.explainer
     try:
         for item in launches:
             _submit(state, item, priority, context)

@@ -34,6 +34,7 @@ class Sleeper:
         self._state = state
         self._asleep: frozenset[str] = frozenset()
         self.sleeping = False
+        self.level = 0  # of the latest sleep
 
     async def sleep(self, level: int, mode: str) -> None:
         """Level 0 stops scheduling; 1 and 2 drop the KV cache as well (the mocker has no weights to drop).
@@ -43,6 +44,7 @@ class Sleeper:
         """
         engine = self._state.engine
         self.sleeping = True
+        self.level = level
         if level >= 1:
             self._asleep = _MEMORY
         if not await engine.pause(drain=mode == "wait"):

@@ -88,14 +88,14 @@ def process_figures(state: AppState) -> dict[str, Any]:
         "pid": os.getpid(),
         "uptime_s": time.time() - state.started_at_s,
         "cpu_s": used.ru_utime + used.ru_stime,
-        "rss_bytes": _rss_bytes(used.ru_maxrss),
+        "rss_bytes": rss_bytes(used.ru_maxrss),
         "open_tasks": len(asyncio.all_tasks()),
         "gc_collections": sum(generation["collections"] for generation in gc.get_stats()),
         "python": sys.version.split()[0],
     }
 
 
-def _rss_bytes(max_rss: int) -> int:
+def rss_bytes(max_rss: int) -> int:
     """Resident memory now; where the system does not say, its greatest value."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])

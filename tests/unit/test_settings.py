@@ -280,8 +280,8 @@ def test_wrong_value_is_refused_in_one_sentence(argv: list[str], part: str) -> N
 
 
 def test_secrets_are_neither_printed_nor_public() -> None:
-    settings = load("--api-key", "hidden-a", "--admin-key", "hidden-b")
-    assert "hidden" not in repr(settings)
+    settings = load("--api-key", "private-a", "--admin-key", "private-b")
+    assert "private" not in repr(settings)
     public = settings.public_values()
     assert (public["api_key"], public["admin_key"], public["port"]) == (True, True, 8000)
 

@@ -1,0 +1,1 @@
+"""GET /metrics: vLLM's Prometheus families and the mocker's own."""

@@ -1,0 +1,1 @@
+"""What happened to each request and each pass: timelines, headers that explain, trace exports."""
