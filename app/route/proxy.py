@@ -155,6 +155,8 @@ class PdProxy:
 
     async def _give_back(self, prefill_url: str, handoff_id: str) -> None:
         """Tell the source that nobody will come for its blocks. Best effort: they also expire."""
+        if self._client.is_closed:  # the router ends
+            return
         with suppress(httpx.HTTPError, TimeoutError):
             async with asyncio.timeout(_GIVE_BACK_TIMEOUT_S):
                 await self._client.post(f"{prefill_url}/pd/holds/{handoff_id}/cancel")

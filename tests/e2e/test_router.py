@@ -98,6 +98,30 @@ def test_200_chats_at_once_stream_right_and_usage_adds_up(
     assert min(shares) > 50
 
 
+def test_pools_too_small_for_the_load_serve_all_of_it_in_turn() -> None:
+    tight = {**FAST, "block_size": 16, "num_gpu_blocks_override": 24}
+
+    async def run(url: str) -> list[int]:
+        async with httpx.AsyncClient(timeout=60, transport=StackTransport()) as client:
+            bodies = [
+                {"prompt": [n * 1000 + at for at in range(70)], "max_tokens": 60, "ignore_eos": True}
+                for n in range(40)
+            ]
+            answers = await asyncio.gather(
+                *(client.post(f"{url}/v1/completions", json=body) for body in bodies)
+            )
+            return [answer.json()["usage"]["completion_tokens"] for answer in answers]
+
+    with (
+        LiveServer(disaggregation_mode="prefill", **tight) as prefill,
+        LiveServer(disaggregation_mode="decode", **tight) as decode,
+        LiveRouter([prefill.url], [decode.url]) as router,
+    ):
+        assert asyncio.run(run(router.url)) == [60] * 40
+        assert decode.state.engine.metrics(0).vllm_preemptions_total > 0
+        assert_drained(prefill, decode)
+
+
 def test_openai_sdk_streams_through_the_router(router: LiveRouter) -> None:
     with openai.OpenAI(base_url=f"{router.url}/v1", api_key="x", _strict_response_validation=True) as client:
         stream = client.chat.completions.create(
