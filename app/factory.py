@@ -72,8 +72,9 @@ def hot_routes() -> list[HotRoute]:
     """Every hot route of the server."""
     from app.openai.chat_completion.api_router import route as chat_route
     from app.openai.completion.api_router import route as completion_route
+    from app.openai.responses.api_router import hot_routes as responses_routes
 
-    return [chat_route, completion_route]
+    return [chat_route, completion_route, *responses_routes]
 
 
 def routers() -> list[APIRouter]:
@@ -83,6 +84,7 @@ def routers() -> list[APIRouter]:
     from app.admin.whole_handoff import router as whole_handoff_router
     from app.metrics.api_router import router as prometheus_router
     from app.openai.models_router import router as models_router
+    from app.openai.responses.api_router import router as responses_router
     from app.ops.cache import router as cache_router
     from app.ops.health import router as health_router
     from app.ops.metrics_json import router as metrics_router
@@ -91,6 +93,7 @@ def routers() -> list[APIRouter]:
 
     return [
         models_router,
+        responses_router,
         health_router,
         metrics_router,
         events_router,

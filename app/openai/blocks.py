@@ -65,7 +65,7 @@ class BlockWriter:
         self._tokenizer = tokenizer
         self._fragments = fragments
         self._plan = plan
-        self._shape = shape
+        self.shape = shape
         self._logprobs = logprobs
         self._interval_tokens = interval_tokens
         self._plain = plan.plain and logprobs is None and interval_tokens == 1
@@ -85,7 +85,7 @@ class BlockWriter:
         if self._plain:
             records = [] if self._block is not None else self._open("content", "", 0)
             assert self._block is not None
-            records.append(self._shape.block_delta(self._block, self._fragments[token_id], []))
+            records.append(self.shape.block_delta(self._block, self._fragments[token_id], []))
             return records
         return self._read(token_id)
 
@@ -130,7 +130,7 @@ class BlockWriter:
         self._held.clear()
         self._pieces.append(text)
         self._since_record = 0
-        records.append(self._shape.block_delta(block, json_fragment(text), self._take_entries(block)))
+        records.append(self.shape.block_delta(block, json_fragment(text), self._take_entries(block)))
 
     def _take_entries(self, block: Block) -> list[dict[str, Any]]:
         if block.kind != "content" or not self._entries:
@@ -143,7 +143,7 @@ class BlockWriter:
         self._block = Block(kind, len(self.blocks), name, call_index)
         self.blocks.append(self._block)
         self._pieces = []
-        return self._shape.block_start(self._block)
+        return self.shape.block_start(self._block)
 
     def _close(self, records: list[bytes]) -> None:
         block, self._block = self._block, None
@@ -152,7 +152,7 @@ class BlockWriter:
         self._take_entries(block)
         plain = self._plain
         block.text = self._tokenizer.decode(self._plan[: self._position]) if plain else "".join(self._pieces)
-        records += self._shape.block_end(block)
+        records += self.shape.block_end(block)
 
 
 def read_blocks(
