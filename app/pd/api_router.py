@@ -6,6 +6,7 @@ A hold's id is unguessable and serves as the key. Must not decide anything that 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -19,6 +20,7 @@ from app.pd.holds import Hold, HoldState
 from app.pd.params import KvLoadError
 from app.pd.service import PdService, pd_service
 from app.state import State
+from mocker_core.errors import EngineDeadError
 
 router = APIRouter(prefix="/pd/holds", tags=["P/D peers"])
 
@@ -53,6 +55,8 @@ async def claim(hold_id: HoldId, body: Claim, pd: Pd) -> Response:
         api = error.as_api_error()
         content = {"fault": error.fault, "error": error_object(api, "vllm")}
         return JSONResponse(content, api.status)
+    if (record := pd.book.find_open(hold_id)) is not None:
+        pd.book.note(record, "claimed", "claimed")
     return LeaseAnswer(pd, hold)
 
 
@@ -92,7 +96,8 @@ class LeaseAnswer(Response):
             if over.done():
                 await send(_line({"end": hold.state}, more=False))
             else:
-                await self._pd.end_hold(hold.handoff_id, HoldState.CANCELLED)
+                with suppress(EngineDeadError):  # then its blocks are gone with it
+                    await self._pd.end_hold(hold.handoff_id, HoldState.CANCELLED)
             for task in (gone, over, settled):
                 task.cancel()
 

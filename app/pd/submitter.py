@@ -115,6 +115,7 @@ class PdSubmitter(RequestObserver):
             handoff_id=handoff_id, request_id=request.request_id, run_by="peer", state="prefilling", source={}
         )
         pd.book.open(record)
+        pd.book.note(record, "submitted")
         work = self._run_source(SubmitHandoffPrefill(handoff_id, request), context.dp_rank, record)
         pd.tasks.spawn(work, f"prefill for another server {handoff_id}")
 
