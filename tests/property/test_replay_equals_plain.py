@@ -69,7 +69,7 @@ def parsed(trace: Rows) -> list[Any]:
 
 
 @given(st.data())
-@examples(200)
+@examples(120)
 def test_aggregated_replay_gives_the_plain_rows(data: st.DataObject) -> None:
     args = data.draw(strategies.engine_args())
     concurrency = data.draw(st.sampled_from([None, None, 1, 2, 5]))
@@ -87,7 +87,7 @@ def test_aggregated_replay_gives_the_plain_rows(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@examples(200)
+@examples(120)
 def test_disaggregated_replay_gives_the_plain_rows(data: st.DataObject) -> None:
     prefill = data.draw(strategies.engine_args(worker_type="prefill"))
     decode = data.draw(strategies.engine_args(worker_type="decode"))
