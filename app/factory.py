@@ -82,6 +82,7 @@ def routers() -> list[APIRouter]:
     from app.admin.events import router as events_router
     from app.admin.handoff import router as handoff_router
     from app.admin.whole_handoff import router as whole_handoff_router
+    from app.dashboard.routes import router as dashboard_router
     from app.metrics.api_router import router as prometheus_router
     from app.openai.models_router import router as models_router
     from app.openai.responses.api_router import router as responses_router
@@ -103,6 +104,7 @@ def routers() -> list[APIRouter]:
         whole_handoff_router,
         prometheus_router,
         timeline_router,
+        dashboard_router,
     ]
 
 

@@ -1,0 +1,1 @@
+"""The page as separate files; `assemble` makes one response of them."""
