@@ -10,6 +10,7 @@ from typing import Any
 
 from app.openai.choice import ChoiceRun
 from app.stream_response import Header
+from app.timeline.spans import to_us
 from app.timeline.tracker import RequestTracker
 
 
@@ -27,14 +28,16 @@ class TimelineExplainer:
         headers = [(b"x-mocker-request-id", run.request_id.encode("latin-1", "replace"))]
         if run.dp_rank is not None:
             headers.append((b"x-mocker-rank", b"%d" % run.dp_rank))
-        if record is not None:
-            headers.append((b"x-mocker-cached-tokens", b"%d" % record.cached_tokens))
-            if record.external_tokens:
-                headers.append((b"x-mocker-external-tokens", b"%d" % record.external_tokens))
-        if run.admitted_ms is not None:
-            headers.append((b"x-mocker-queue-ms", _ms(run.admitted_ms - run.arrival_ms)))
+        if record is None:
+            return headers
+        headers.append((b"x-mocker-cached-tokens", b"%d" % record.cached_tokens))
+        if record.external_tokens:
+            headers.append((b"x-mocker-external-tokens", b"%d" % record.external_tokens))
+        start_us = record.spans.start_us
+        if record.admitted_us is not None:
+            headers.append((b"x-mocker-queue-ms", _ms(record.admitted_us - start_us)))
         if run.first_token_ms is not None:
-            headers.append((b"x-mocker-ttft-ms", _ms(run.first_token_ms - run.arrival_ms)))
+            headers.append((b"x-mocker-ttft-ms", _ms(to_us(run.first_token_ms) - start_us)))
         return headers
 
     def extension(self, runs: Sequence[ChoiceRun]) -> dict[str, Any]:
@@ -50,5 +53,5 @@ class TimelineExplainer:
         }
 
 
-def _ms(value: float) -> bytes:
-    return b"%.3f" % value
+def _ms(us: int) -> bytes:
+    return b"%.3f" % (us / 1000)
