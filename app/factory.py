@@ -16,8 +16,9 @@ from starlette.routing import Route
 
 from app import __version__
 from app.admission_gate import AdmissionGate
+from app.anthropic.errors import body_for_path
 from app.dispatch import Dispatcher
-from app.errors import ApiError, error_body, from_exception, http_status_error, schema_error
+from app.errors import ApiError, from_exception, http_status_error, schema_error
 from app.middleware import EdgeMiddleware
 from app.openai.models import ModelRegistry
 from app.openai.serving import HotEndpoint
@@ -70,11 +71,12 @@ class MockerApp(FastAPI):
 
 def hot_routes() -> list[HotRoute]:
     """Every hot route of the server."""
+    from app.anthropic.api_router import hot_routes as messages_routes
     from app.openai.chat_completion.api_router import route as chat_route
     from app.openai.completion.api_router import route as completion_route
     from app.openai.responses.api_router import hot_routes as responses_routes
 
-    return [chat_route, completion_route, *responses_routes]
+    return [chat_route, completion_route, *responses_routes, *messages_routes]
 
 
 def routers() -> list[APIRouter]:
@@ -240,9 +242,9 @@ async def _start_engine(state: AppState) -> None:
 def _answer_error(request: Request, exc: Exception) -> Response:
     state: AppState = request.app.state.mocker
     error = from_exception(exc)
-    return Response(
-        error_body(error, state.profile), error.status, headers=error.headers, media_type="application/json"
-    )
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    body = body_for_path(path, error, state.profile)
+    return Response(body, error.status, headers=error.headers, media_type="application/json")
 
 
 def _answer_http_error(request: Request, exc: Exception) -> Response:

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from app.anthropic.errors import body_for_path, is_messages_path
 from app.errors import ApiError, error_body
 from app.settings import ServeSettings
 from app.stream_response import Header, Receive, Scope, Send
@@ -24,6 +25,8 @@ ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 _KEPT_PATHS = ("/v1", "/v2", "/inference", "/admin")
 _REQUEST_ID = b"x-request-id"
+# Anthropic's clients look for request-id.
+_ANTHROPIC = "/v1/messages"
 _LONGEST_REQUEST_ID = 256
 
 
@@ -65,6 +68,8 @@ class EdgeMiddleware:
         edge = Edge(send, incoming, self._request_id(incoming.get(_REQUEST_ID)))
         if self._settings.enable_request_id_headers:
             edge.headers.append((_REQUEST_ID, edge.request_id.encode("latin-1", "replace")))
+            if scope["path"].startswith(_ANTHROPIC):
+                edge.headers.append((b"request-id", edge.request_id.encode("latin-1", "replace")))
         origin = incoming.get(b"origin")
         if origin is not None:
             edge.headers += self._cors.answer_headers(origin)
@@ -75,7 +80,7 @@ class EdgeMiddleware:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         if not self._allowed(scope, path, incoming):
             await _respond(
-                send, 401, [*edge.headers, (b"content-type", b"application/json")], self._refusal()
+                send, 401, [*edge.headers, (b"content-type", b"application/json")], self._refusal(path)
             )
             return
         scope["mocker.edge"] = edge
@@ -110,7 +115,11 @@ class EdgeMiddleware:
         # A seeded generator is several times quicker than uuid4, and nothing here needs to be secret.
         return f"{self._new_id(128):032x}"
 
-    def _refusal(self) -> bytes:
+    def _refusal(self, path: str) -> bytes:
+        if is_messages_path(path):
+            return body_for_path(
+                path, ApiError(401, "The API key is wrong or missing; send x-api-key: <key>."), "openai"
+            )
         if self._settings.wire_profile == "vllm":
             return orjson.dumps({"error": "Unauthorized"})
         error = ApiError(

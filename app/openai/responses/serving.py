@@ -73,6 +73,7 @@ async def start_response(state: AppState, incoming: Incoming, response: HotRespo
     plan = plan_answer(state.planner, plan_request(sampling, facts.id, prompt, most, 0, echo_text), spec)
     job = ResponseJob(state, facts, _at_end(store, request))
     run = ResponseRun(job, engine_request_id(state, facts.id, 0, 1), 0, plan, len(prompt))
+    job.model = model
     job.start(run)
     if sampling.stream:
         job.stream_to(response)
