@@ -9,7 +9,6 @@ const STATES = [
   ["cached", "cached", "cached", "kept for reuse, evicted when needed"],
   ["free", "free", "free", "empty"],
 ];
-const MAP_HEIGHT = 190;
 
 export class BlockMap {
   constructor() {
@@ -45,25 +44,26 @@ export class BlockMap {
   }
 
   draw() {
-    const { context, width } = surface(this.canvas, MAP_HEIGHT);
+    const { context, width, height } = surface(this.canvas, this.canvas.parentNode.clientHeight);
     if (!this.ranks.length || width < 10) return;
     const c = colours();
     const gap = 8;
-    const each = (MAP_HEIGHT - gap * (this.ranks.length - 1)) / this.ranks.length;
+    const each = (height - gap * (this.ranks.length - 1)) / this.ranks.length;
     this.areas = this.ranks.map((rank, index) => this.field(context, c, rank.blocks, index * (each + gap), width, each));
   }
 
   /** One rank. A cell stands for `per` blocks, as few as there is room for. */
   field(context, c, blocks, top, width, height) {
     const total = Math.max(1, blocks.total);
-    let size = Math.max(4, Math.min(15, Math.sqrt((width * height) / total)));
-    const rows = Math.max(1, Math.floor(height / size));
-    size = height / rows;
+    // As large as lets every block have a cell of its own; where cells would get too small several share one.
+    let rows = Math.max(1, Math.round(height / 18));
+    while (rows * Math.floor((width * rows) / height) < total && height / (rows + 1) >= 4) rows += 1;
+    const size = height / rows;
     const room = rows * Math.max(1, Math.floor(width / size));
-    const per = Math.max(1, Math.ceil(total / room));
+    const per = Math.ceil(total / room);
     const used = Math.ceil(total / per);
     const columns = Math.ceil(used / rows);
-    const step = Math.min(width / columns, size * 1.6);
+    const step = width / columns;
     const inner = Math.max(1, size - (size > 7 ? 1.5 : 1));
     const across = Math.max(1, step - (size > 7 ? 1.5 : 1));
     let cell = 0;

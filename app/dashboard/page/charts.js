@@ -6,6 +6,7 @@ const LEFT = 46;
 const BOTTOM = 20;
 const TOP = 8;
 const RIGHT = 6;
+const BRIDGE_S = 10;
 
 export class LineChart {
   /** `series`: [{ name, colour, width, fill }], first one in front; `show(value)` writes a value. */
@@ -90,8 +91,13 @@ export class LineChart {
     for (const run of runs(this.points, index)) {
       context.beginPath();
       run.forEach(([ago, value], place) => context[place ? "lineTo" : "moveTo"](x(ago), y(value)));
-      if (run.length === 1) context.lineTo(x(run[0][0]) + 1.5, y(run[0][1]));
       context.stroke();
+      if (run.length === 1) {
+        context.fillStyle = c[colour];
+        context.beginPath();
+        context.arc(x(run[0][0]), y(run[0][1]), 2, 0, 7);
+        context.fill();
+      }
       if (fill && run.length > 1) {
         context.lineTo(x(run.at(-1)[0]), height - BOTTOM);
         context.lineTo(x(run[0][0]), height - BOTTOM);
@@ -156,17 +162,14 @@ export class LineChart {
   }
 }
 
-/** Stretches without a hole: [[ago, value], …] each. */
+/** Stretches [[ago, value], …]. Seconds without a sample are bridged if they are few. */
 function runs(points, index) {
   const found = [];
   let open = null;
   for (const point of points) {
     const value = point.values[index];
-    if (value === null) {
-      open = null;
-      continue;
-    }
-    if (open === null) found.push((open = []));
+    if (value === null) continue;
+    if (open === null || open.at(-1)[0] - point.ago_s > BRIDGE_S) found.push((open = []));
     open.push([point.ago_s, value]);
   }
   return found;

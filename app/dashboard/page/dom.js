@@ -42,6 +42,9 @@ export function trim(value) {
   return String(Number(value.toPrecision(3)));
 }
 
+/** [number, unit] of a share. */
+export const percentParts = (share) => (share === null || share === undefined ? ["–", ""] : percent(share).split(" "));
+
 export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`);
 
 /** The last part of an id, which is what differs. */

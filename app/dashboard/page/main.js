@@ -3,7 +3,7 @@
 import { Batch } from "./batch.js";
 import { BlockMap } from "./blocks.js";
 import { LineChart } from "./charts.js";
-import { byId, count, make, percent, say, time, timeParts, trim } from "./dom.js";
+import { byId, count, make, percent, percentParts, say, time, timeParts, trim } from "./dom.js";
 import { frameOf } from "./frame.js";
 import { Handoffs } from "./handoffs.js";
 import { Feed, onKeyWanted, setKeys } from "./link.js";
@@ -91,12 +91,12 @@ function showTiles(frame) {
   const found = [
     ["running", count(frame.runningTotal), "", `${percent(frame.maxRunning ? frame.runningTotal / frame.maxRunning : null)} of the batch`],
     ["waiting", count(frame.waitingTotal), "", frame.oldestWaitMs === null ? "nobody waits" : `the oldest for ${time(frame.oldestWaitMs)}`],
-    ["KV in use", ...percent(held).split(" "), `${count(frame.heldBlocks)} blocks`],
+    ["KV in use", ...percentParts(held), `${count(frame.heldBlocks)} blocks`],
     ["output", count(frame.rate), "tok/s", `${trim(frame.requestRate)} requests/s`],
     ["TTFT p50", ...timeParts(frame.ttft[0]), `p99 ${time(frame.ttft[1])}`],
     ["ITL p50", ...timeParts(frame.itl[0]), `p99 ${time(frame.itl[1])}`],
     ["preemptions", count(frame.preemptions), "", `${count(frame.preemptionsLately)} in the last minute`],
-    ["prefix hits", ...percent(frame.hitShare).split(" "), "of prompt tokens"],
+    ["prefix hits", ...percentParts(frame.hitShare), "of prompt tokens"],
   ];
   for (const [name, value, unit, note] of found) {
     let tile = tiles.get(name);
