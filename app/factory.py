@@ -88,6 +88,7 @@ def routers() -> list[APIRouter]:
     from app.metrics.api_router import router as prometheus_router
     from app.openai.models_router import router as models_router
     from app.openai.responses.api_router import router as responses_router
+    from app.openai.stored.api_router import router as stored_router
     from app.ops.cache import router as cache_router
     from app.ops.health import router as health_router
     from app.ops.metrics_json import router as metrics_router
@@ -97,6 +98,7 @@ def routers() -> list[APIRouter]:
     return [
         models_router,
         responses_router,
+        stored_router,
         health_router,
         metrics_router,
         events_router,

@@ -57,14 +57,20 @@ class BoundedStore(Generic[T]):
         self.weight_bytes += weight
         self._trim()
 
+    def replace(self, key: str, value: T) -> None:
+        """Another value in the same place; without effect if there is none."""
+        found = self._values.get(key)
+        if found is not None:
+            weight = self._weigh(value)
+            self._values[key] = (value, weight)
+            self.weight_bytes += weight - found[1]
+            self._trim()
+
     def weigh_again(self, key: str) -> None:
         """The value has grown, or it is no longer pinned."""
         found = self._values.get(key)
         if found is not None:
-            weight = self._weigh(found[0])
-            self._values[key] = (found[0], weight)
-            self.weight_bytes += weight - found[1]
-            self._trim()
+            self.replace(key, found[0])
 
     def pop(self, key: str) -> T | None:
         found = self._values.pop(key, None)

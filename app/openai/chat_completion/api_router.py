@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.openai.chat_completion.protocol import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest
 from app.openai.chat_completion.serving import start_chat
+from app.openai.stored.api_router import document_types
 from app.routes import HotRoute
 
 route = HotRoute(
@@ -15,4 +16,5 @@ route = HotRoute(
     request=ChatCompletionRequest,
     response=ChatCompletion,
     chunk=ChatCompletionChunk,
+    more=document_types,
 )

@@ -27,6 +27,7 @@ from app.openai.serving import (
     submit_context,
     tokenised,
 )
+from app.openai.stored.store import keep_when_complete
 from app.state import AppState
 from app.stream_response import HotResponse
 from app.text.chat_template import ChatTemplateError, last_user_text
@@ -63,6 +64,10 @@ async def start_chat(state: AppState, incoming: Incoming, response: HotResponse)
             if plan.finish_reason == "tool_calls":
                 plan.finish_reason = "function_call"
     answer, runs = chat.runs(response, envelope, plans, len(prompt))
+    if request.store:
+        keep_when_complete(
+            state, answer, request.messages, request.metadata, lambda: chat.body(envelope, answer.runs)
+        )
     launch(state, answer, [Launch(run, prompt) for run in runs], request.priority or 0, context)
 
 
@@ -139,7 +144,7 @@ class _Chat:
         state, total = self.state, len(plans)
         ids = [engine_request_id(state, envelope.id, index, total) for index in range(total)]
         if not self.sampling.stream:
-            whole = WholeAnswer(state, response, lambda runs: self._body(envelope, runs))
+            whole = WholeAnswer(state, response, lambda runs: self.body(envelope, runs))
             return whole, [
                 ChoiceRun(whole, ids[at], at, plan, prompt_tokens) for at, plan in enumerate(plans)
             ]
@@ -205,7 +210,7 @@ class _Chat:
             as_ids=bool(self.request.return_tokens_as_token_ids),
         )
 
-    def _body(self, envelope: Envelope, runs: Sequence[ChoiceRun]) -> dict[str, Any]:
+    def body(self, envelope: Envelope, runs: Sequence[ChoiceRun]) -> dict[str, Any]:
         body: dict[str, Any] = {
             "id": envelope.id,
             "object": "chat.completion",
