@@ -107,13 +107,14 @@ function story(one) {
   const events = [[0, "queued"]];
   const add = (ms, text) => { if (ms !== null && ms !== undefined) events.push([ms, text]); };
   add(one.admitted_ms, `admitted${one.cached_tokens ? ` with ${count(one.cached_tokens)} cached tokens` : ""}`);
+  // Before the chunks: of the same moment the earlier line comes first.
+  for (const ms of one.preempted_at_ms ?? []) add(ms, "preempted: its blocks were taken, back to the head of the line");
+  for (const ms of one.readmitted_at_ms ?? []) add(ms, "admitted again");
   const chunks = one.prefill_chunks ?? [];
   chunks.slice(0, 12).forEach((chunk, index) => {
     add(chunk.start_ms, `prefill chunk ${index + 1} of ${one.prefill_chunks_total}: ${count(chunk.tokens)} tokens in ${time(chunk.end_ms - chunk.start_ms)}`);
   });
   if (one.prefill_chunks_total > 12) add(chunks[12]?.start_ms, `… ${one.prefill_chunks_total - 12} further chunks`);
-  for (const ms of one.preempted_at_ms ?? []) add(ms, "preempted: its blocks were taken, back to the head of the line");
-  for (const ms of one.readmitted_at_ms ?? []) add(ms, "admitted again");
   add(one.first_token_ms, "first token");
   add(one.finished_ms, `finished: ${one.finish_reason ?? one.state}, ${count(one.output_tokens)} tokens`);
   events.sort((a, b) => a[0] - b[0]);
