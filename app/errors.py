@@ -44,7 +44,7 @@ _OPENAI_TYPES = {
 class ApiError(Exception):
     """An error answer. `code` and `err_type` are the openai profile's words (vllm derives its own from
     the status); `vllm_type` replaces vLLM's type name; `in_body` says that `param` names a body field
-    whose schema was violated, which vLLM shows as `body.<path>`.
+    whose schema was violated, which vLLM shows as `body.<path>`. `delay_ms`: it is sent that much later.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class ApiError(Exception):
         vllm_type: str | None = None,
         in_body: bool = False,
         headers: Mapping[str, str] | None = None,
+        delay_ms: float = 0.0,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -68,6 +69,7 @@ class ApiError(Exception):
         self.vllm_type = vllm_type
         self.in_body = in_body
         self.headers = dict(headers or {})
+        self.delay_ms = delay_ms
 
 
 def bad_request(message: str, param: str | None = None, *, code: str | None = None) -> ApiError:

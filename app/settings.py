@@ -109,6 +109,11 @@ class ServeSettings:
         None, "Tokens per minute and key beyond which the answer is 429.", lowest=1
     )
 
+    fault_headers: bool = _mocker(True, "Obey the fault headers X-Mocker-Error, X-Mocker-Stall-After, ...")
+    faults: Mapping[str, object] | None = _mocker(
+        None, 'Random faults: JSON with the rates error, disconnect and stall, such as {"error": 0.01}.'
+    )
+
     max_num_seqs: int = _vllm(256, "Most requests running at once, per rank.", lowest=1)
     max_num_batched_tokens: int = _vllm(
         8192, "Most tokens computed in one pass, per rank.", size=True, lowest=1

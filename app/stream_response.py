@@ -139,6 +139,20 @@ class HotResponse:
         self._headers = (*headers, (b"content-length", b"%d" % len(body)))
         self.finish(body)
 
+    def cut_off(self) -> None:
+        """Break the connection off in mid-answer, after what is pending; a whole answer at its body."""
+        if self.lost or (self.ended and not self.pending):
+            return
+        if not self.begun:
+            if not self.streaming:
+                self._headers = ((b"content-type", b"application/json"), (b"content-length", b"1"))
+            self.pending.append(b"")
+        self.ended = False
+        self.write()
+        self._lose()
+        if self._owner is not None:
+            self._owner.cancel()
+
     def write(self) -> None:
         """Send everything pending in one message. While the transport is paused, keep it for later."""
         # Hot: once per stream and flush.

@@ -22,7 +22,8 @@ from app.text.tool_calls import plan_calls
 class CannedAnswer:
     """An answer that was written before (dataset, fixtures). `decides`: it goes before tools and constraints.
 
-    `repeat`: begin again if ignore_eos or min_tokens ask for more than the text has."""
+    `repeat`: begin again if ignore_eos or min_tokens ask for more than it has. `delays_ms`: added to the
+    engine's time of the first token, and to each gap after it."""
 
     text: str = ""
     reasoning: str | None = None
@@ -30,6 +31,7 @@ class CannedAnswer:
     finish_reason: FinishWord | None = None
     decides: bool = False
     repeat: bool = False
+    delays_ms: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,11 @@ class AnswerSpec:
 
 
 PLAIN_SPEC = AnswerSpec()
+
+
+def with_canned(spec: AnswerSpec, canned: CannedAnswer | None) -> AnswerSpec:
+    """The same wishes with a canned answer, if there is one."""
+    return spec if canned is None else replace(spec, canned=canned)
 
 
 def plan_answer(planner: OutputPlanner, request: PlanRequest, spec: AnswerSpec = PLAIN_SPEC) -> OutputPlan:
@@ -111,6 +118,7 @@ def _plan_canned(planner: OutputPlanner, request: PlanRequest, canned: CannedAns
         )
     else:
         plan = planner.plan_text(request, canned.text, repeat=canned.repeat, reasoning_text=canned.reasoning)
+    plan.delays_ms = canned.delays_ms
     if canned.finish_reason is not None and plan.finish_reason in ("stop", "tool_calls"):
         plan.finish_reason = canned.finish_reason
     return plan

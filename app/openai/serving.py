@@ -11,15 +11,19 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from msgspec import Struct
 
 from app.admission_gate import AdmissionGate
+from app.dispatch import Sink
 from app.errors import ApiError, context_too_long, from_exception
+from app.faults import NO_CHANGE, faults_of
 from app.middleware import edge_of
 from app.openai.answer import RunGroup, send_error
 from app.openai.choice import ChoiceRun, Outcome
+from app.openai.paced import PacedSink, pacer_of
 from app.openai.sampling import Sampling
 from app.openai.submit import SubmitContext
 from app.state import AppState
@@ -43,12 +47,16 @@ class ClientGoneError(Exception):
     """The client left before its request was read."""
 
 
+def _nothing() -> None: ...
+
+
 class Incoming(Struct, frozen=True):
-    """One request as a hot route gets it. `headers`: lower-case names."""
+    """One request as a hot route gets it. `headers`: lower-case names. `cut_off` breaks its connection."""
 
     body: bytes
     request_id: str
     headers: Mapping[bytes, bytes]
+    cut_off: Callable[[], None] = _nothing
 
 
 Start = Callable[[AppState, Incoming, HotResponse], Awaitable[None]]
@@ -75,13 +83,18 @@ class HotEndpoint:
             check_ready(state)
             body = await read_body(edge.incoming, receive, state.max_body_bytes)
             await self._gate.enter()
-            await self._start(state, Incoming(body, edge.request_id, edge.incoming), response)
+            faults_of(state).check(edge.incoming)
+            await self._start(
+                state, Incoming(body, edge.request_id, edge.incoming, response.cut_off), response
+            )
         except ClientGoneError:
             return
         except Exception as exc:
             error = from_exception(exc)
-            if error.status == 500:
+            if error.status == 500 and error is not exc:
                 logger.error("A request failed.", exc_info=exc)
+            if error.delay_ms:
+                await asyncio.sleep(error.delay_ms / 1000)
             self._write_error(response, error, state.profile)
             response.write()
         await response.wait_closed(receive)
@@ -246,12 +259,22 @@ def _submit(state: AppState, item: Launch, priority: int, context: SubmitContext
 
 def _register_and_submit(state: AppState, item: Launch, priority: int, context: SubmitContext) -> None:
     run = item.run
-    state.dispatcher.register(run.request_id, run)
+    state.dispatcher.register(run.request_id, _sink(state, run, context))
     try:
         state.submitter.submit(_direct_request(item, priority), run, context)
     except BaseException:
         state.dispatcher.forget(run.request_id)
         raise
+
+
+def _sink(state: AppState, run: ChoiceRun, context: SubmitContext) -> Sink:
+    """The run, or what delays or ends its tokens. Raises ApiError 400 for a fault header that is wrong."""
+    plan = run.plan
+    pace = faults_of(state).pace(context.headers, 0 if plan is None else len(plan))
+    if plan is not None and plan.delays_ms != (0.0, 0.0):
+        ttft_ms, itl_ms = plan.delays_ms
+        pace = replace(pace, ttft_ms=pace.ttft_ms + ttft_ms, itl_ms=pace.itl_ms + itl_ms)
+    return run if pace == NO_CHANGE else PacedSink(run, pace, pacer_of(state), context.cut_off)
 
 
 def _direct_request(item: Launch, priority: int) -> DirectRequest:
@@ -286,7 +309,7 @@ def submit_context(
                 f"X-Data-Parallel-Rank is {text.decode('latin-1')}; it must be between 0 and {dp_size - 1}.",
             )
         rank = int(text)
-    return SubmitContext(incoming.request_id, kv_transfer_params, rank, incoming.headers)
+    return SubmitContext(incoming.request_id, kv_transfer_params, rank, incoming.headers, incoming.cut_off)
 
 
 def _too_large(limit_bytes: int, size_bytes: int) -> ApiError:

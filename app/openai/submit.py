@@ -6,13 +6,16 @@ see to it that the run's sink (already registered with the dispatcher) gets its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from app.openai.choice import ChoiceRun
 from mocker_core.request import DirectRequest, RequestId
+
+
+def _nothing() -> None: ...
 
 
 class SubmitContext(Struct, frozen=True):
@@ -22,6 +25,7 @@ class SubmitContext(Struct, frozen=True):
     kv_transfer_params: Mapping[str, Any] | None = None
     dp_rank: int | None = None
     headers: Mapping[bytes, bytes] = {}
+    cut_off: Callable[[], None] = _nothing
 
 
 class Submitter(Protocol):

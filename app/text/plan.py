@@ -79,12 +79,14 @@ class OutputPlan(Sequence[int]):
     plain: every token's text stands alone and is visible content, and no stop is to be watched, so
     that the hot path may splice TokenJson fragments; else read it with a PlanReader.
     finish_reason holds if the whole plan is emitted; stop_reason is the stop string or stop token id
-    that ends it, if one does. seed: 64 bits, for logprobs and the like."""
+    that ends it, if one does. seed: 64 bits, for logprobs and the like. delays_ms: what the edge adds to the
+    engine's time of the first token, and to each gap after it."""
 
     __slots__ = (
         "_ids",
         "_length",
         "_source",
+        "delays_ms",
         "finish_reason",
         "plain",
         "request",
@@ -111,6 +113,7 @@ class OutputPlan(Sequence[int]):
         self.finish_reason: FinishWord = finish_reason
         self.stop_reason: str | int | None = None
         self.plain = plain
+        self.delays_ms = (0.0, 0.0)
         self._ids = ids
         self._length = segments[-1].end
         self._source = source

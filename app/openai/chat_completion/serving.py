@@ -8,7 +8,8 @@ from typing import Any
 
 from app.errors import bad_request
 from app.openai.answer import Answer, StreamAnswer, WholeAnswer, usage_of
-from app.openai.answer_plan import plan_answer
+from app.openai.answer_plan import plan_answer, with_canned
+from app.openai.canned import canned_chat
 from app.openai.chat_completion.message import whole_message
 from app.openai.chat_completion.plan import chat_spec, is_legacy, shows_reasoning
 from app.openai.chat_completion.protocol import ChatCompletionRequest, decoder
@@ -45,6 +46,7 @@ async def start_chat(state: AppState, incoming: Incoming, response: HotResponse)
     context = submit_context(incoming, request.kv_transfer_params, state.engine.args.dp_size)
     prompt = await _prompt(state, request, spec.tools, len(incoming.body))
     most = plan_limit(state, len(prompt), sampling.max_tokens, "messages")
+    spec = with_canned(spec, canned_chat(state, model, request.messages, incoming.headers))
     chat = _Chat(state, request, sampling, top_logprobs)
     envelope = Envelope(
         kind="chat",
@@ -64,6 +66,7 @@ async def start_chat(state: AppState, incoming: Incoming, response: HotResponse)
             if plan.finish_reason == "tool_calls":
                 plan.finish_reason = "function_call"
     answer, runs = chat.runs(response, envelope, plans, len(prompt))
+    answer.model = model
     if request.store:
         keep_when_complete(
             state, answer, request.messages, request.metadata, lambda: chat.body(envelope, answer.runs)

@@ -9,7 +9,8 @@ from typing import Any
 
 from app.errors import bad_request
 from app.openai.answer import Answer, StreamAnswer, WholeAnswer, usage_of
-from app.openai.answer_plan import AnswerSpec, plan_answer
+from app.openai.answer_plan import AnswerSpec, plan_answer, with_canned
+from app.openai.canned import canned_of, canned_text
 from app.openai.choice import ChoiceRun, PlainStreamRun, ReadOptions, ReadStreamRun
 from app.openai.chunks import ChoiceChunks, Envelope
 from app.openai.completion.plan import completion_spec
@@ -72,15 +73,20 @@ async def start_completion(state: AppState, incoming: Incoming, response: HotRes
         profile=state.profile,
         include_usage=sampling.include_usage,
     )
-    job = _Completion(state, request, sampling, top_logprobs, envelope, encoded, spec)
+    specs = [
+        with_canned(spec, canned_text(state, model, prompt.text, incoming.headers)) for prompt in encoded
+    ]
+    job = _Completion(state, request, sampling, top_logprobs, envelope, encoded, specs)
     answer, launches = job.prepare(response)
+    answer.model = envelope.model
     launch(state, answer, launches, request.priority or 0, context)
 
 
 async def _encode(state: AppState, request: CompletionRequest, prompt: Prompt) -> _Encoded:
     tokenizer = state.tokenizer
     if prompt.token_ids is not None:
-        shown, text = prompt.token_ids, tokenizer.decode(prompt.token_ids) if request.echo else ""
+        wants_text = request.echo or canned_of(state) is not None
+        shown, text = prompt.token_ids, tokenizer.decode(prompt.token_ids) if wants_text else ""
     else:
         text = prompt.text or ""
         shown = await tokenised(lambda: tokenizer.encode(text), len(text))
@@ -104,7 +110,7 @@ class _Completion:
         top_logprobs: int | None,
         envelope: Envelope,
         prompts: Sequence[_Encoded],
-        spec: AnswerSpec,
+        specs: Sequence[AnswerSpec],
     ) -> None:
         self._state = state
         self._request = request
@@ -112,7 +118,7 @@ class _Completion:
         self._top_logprobs = top_logprobs
         self._envelope = envelope
         self._prompts = prompts
-        self._spec = spec
+        self._specs = specs
 
     def prepare(self, response: HotResponse) -> tuple[Answer, list[Launch]]:
         state, sampling, envelope = self._state, self._sampling, self._envelope
@@ -132,7 +138,7 @@ class _Completion:
             )
             for copy in range(per_prompt):
                 index = at * per_prompt + copy
-                run = self._run(answer, response, index, total, prompt, most, copy)
+                run = self._run(answer, response, index, total, prompt, most, copy, self._specs[at])
                 run.prompt_index = at
                 launches.append(Launch(run, prompt.token_ids))
         return answer, launches
@@ -146,6 +152,7 @@ class _Completion:
         prompt: _Encoded,
         most: int,
         copy: int,
+        spec: AnswerSpec,
     ) -> ChoiceRun:
         state, envelope = self._state, self._envelope
         ident = engine_request_id(state, envelope.id, index, total)
@@ -153,7 +160,7 @@ class _Completion:
         if most > 0:
             echo_text = prompt.text if state.settings.content == "echo" else None
             ask = plan_request(self._sampling, envelope.id, prompt.token_ids, most, copy, echo_text)
-            plan = plan_answer(state.planner, ask, self._spec)
+            plan = plan_answer(state.planner, ask, spec)
         prompt_tokens = len(prompt.token_ids)
         if not self._sampling.stream:
             return ChoiceRun(answer, ident, index, plan, prompt_tokens)

@@ -12,7 +12,8 @@ import orjson
 
 from app.errors import bad_request
 from app.openai.answer import JSON_HEADERS
-from app.openai.answer_plan import plan_answer
+from app.openai.answer_plan import plan_answer, with_canned
+from app.openai.canned import canned_chat
 from app.openai.metadata import check_metadata
 from app.openai.protocol import decode_body
 from app.openai.responses.items import ItemOptions
@@ -69,6 +70,7 @@ async def start_response(state: AppState, incoming: Incoming, response: HotRespo
     prompt = await prompt_tokens(state, request, messages, len(incoming.body))
     prompt = cut_prompt(state, request, prompt, sampling.max_tokens)
     most = plan_limit(state, len(prompt), sampling.max_tokens, "input")
+    spec = with_canned(spec, canned_chat(state, model, messages, incoming.headers))
     echo_text = last_user_text(messages) if state.settings.content == "echo" else None
     plan = plan_answer(state.planner, plan_request(sampling, facts.id, prompt, most, 0, echo_text), spec)
     job = ResponseJob(state, facts, _at_end(store, request))
