@@ -17,6 +17,18 @@ class Histogram:
         self.sum = 0.0
         self.total = 0
 
+    def quantile(self, q: float) -> float | None:
+        """Estimated within its bucket, as Prometheus does; None if empty, the last bound if above all."""
+        if not self.total:
+            return None
+        rank, seen, lower = q * self.total, 0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if count and seen + count >= rank:
+                return lower + (bound - lower) * (rank - seen) / count
+            seen += count
+            lower = bound
+        return self.bounds[-1]
+
     def observe(self, value: float, count: int = 1) -> None:
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count

@@ -12,10 +12,13 @@ from mocker_core.engine.core import EngineCore
 from mocker_core.errors import MockerError
 from mocker_core.live.protocols import LiveCore
 from mocker_core.metrics import MockerMetrics, OffloadStats
+from mocker_core.sched.state import RequestStatus
 
 
 class RankLook(Struct, frozen=True):
-    """`deferred` requests wait for KV from elsewhere, not for room. Blocks by state add up to the pool."""
+    """`deferred` requests wait for KV from elsewhere, not for room. Blocks by state add up to the pool;
+    `reserved` ones are held for handoffs (a block that two share counts for each, up to all active ones).
+    """
 
     metrics: MockerMetrics
     deferred: int = 0
@@ -43,10 +46,24 @@ def _read(core: LiveCore, now_ms: float) -> RankLook:
         return RankLook(metrics)
     pool, offload = core.pool, core.offload
     deferred = core.handoffs.num_waiting_destinations + (offload.num_parked if offload is not None else 0)
+    held = pool.used_blocks - pool.in_copy_blocks
+    reserved = min(held, _reserved_blocks(core)) if core.args.controls_enabled else 0
     blocks = {
-        "active": pool.used_blocks - pool.in_copy_blocks,
+        "active": held - reserved,
+        "reserved": reserved,
         "cached": pool.inactive_blocks,
         "in_copy": pool.in_copy_blocks,
         "free": pool.free_blocks,
     }
     return RankLook(metrics, min(deferred, metrics.waiting_requests), blocks, core.offload_stats())
+
+
+def _reserved_blocks(core: EngineCore) -> int:
+    """Of sources that are held and of destinations that are not decoding yet."""
+    states = (RequestStatus.RUNNING, RequestStatus.FINISHED)
+    return sum(
+        request.table.num_blocks
+        for request in core.requests.values()
+        if request.status is RequestStatus.HELD
+        or (request.destination_of is not None and request.status not in states)
+    )

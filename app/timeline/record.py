@@ -20,7 +20,8 @@ CHUNKS_KEPT = 256
 class RequestRecord:
     """One request. `chunks`: (start_us, end_us, tokens) of its prefill; `preempted_us`: when it lost its KV.
 
-    `prefilled_tokens` counts computed tokens, those computed again included. `generated_before` is what it
+    `prefilled_tokens` counts computed tokens, those computed again included; `computed_tokens` those since
+    the latest admission. `generated_before` is what it
     had when it was (re)admitted: one more token ends the prefill phase.
     """
 
@@ -30,6 +31,7 @@ class RequestRecord:
         "cached_tokens",
         "chunk_count",
         "chunks",
+        "computed_tokens",
         "dp_rank",
         "external_tokens",
         "finish_reason",
@@ -70,6 +72,7 @@ class RequestRecord:
         self.generated = 0
         self.generated_before = 0
         self.prefilled_tokens = 0
+        self.computed_tokens = 0
         self.admitted_us: int | None = None  # the first time
         self.first_token_us: int | None = None
         self.chunk_count = 0
@@ -108,6 +111,7 @@ class RequestRecord:
             self.admitted_us = to_us(at_ms)
             if not self.external_tokens:
                 self.cached_tokens = cached_tokens
+        self.computed_tokens = 0
         self.generated_before = self.output_tokens
         spans.enter(Phase.PREFILL, at_ms)
 
@@ -120,6 +124,7 @@ class RequestRecord:
     def add_chunk(self, start_ms: float, end_ms: float, tokens: int) -> None:
         self.chunk_count += 1
         self.prefilled_tokens += tokens
+        self.computed_tokens += tokens
         if len(self.chunks) < CHUNKS_KEPT:
             self.chunks.append((to_us(start_ms), to_us(end_ms), tokens))
 

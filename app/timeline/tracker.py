@@ -108,7 +108,9 @@ class RequestTracker(EngineObserver):
         if run.outcome is Outcome.COMPLETED and run.last_token_ms is not None:
             at_ms = run.last_token_ms
         if record.first_token_us is None and run.first_token_ms is not None:
+            # With its last one, or its tokens were delayed past the end of all passes.
             self._first_token(record, run.first_token_ms)
+            record.spans.enter(Phase.DECODE, run.first_token_ms)
         record.finish(at_ms)
         for listener in self.listeners:
             listener.on_end(record, run)
@@ -173,9 +175,11 @@ class RequestTracker(EngineObserver):
             if run is None or run.generated > record.generated_before:
                 done.append(request_id)
                 if run is not None:
-                    if record.first_token_us is None:
-                        self._first_token(record, end_ms)
-                    record.spans.enter(Phase.DECODE, end_ms)
+                    at_ms = end_ms
+                    if record.first_token_us is None and run.first_token_ms is not None:
+                        at_ms = run.first_token_ms
+                        self._first_token(record, at_ms)
+                    record.spans.enter(Phase.DECODE, at_ms)
         for request_id in done:
             del self._prefilling[request_id]
 
