@@ -46,7 +46,7 @@ class ForwardPassMetrics:
 
 @dataclass(frozen=True, slots=True)
 class OffloadStats:
-    """The offload tiers of one rank: occupancy in blocks, bytes that crossed each link, swap-ins that arrived."""
+    """The offload tiers of one rank: blocks in use, bytes over each link, swap-ins that arrived."""
 
     g2_blocks_used: int
     g2_blocks_total: int

@@ -110,10 +110,12 @@ class OfflineReplay:
         )
 
     def _start_pass(self, worker: ReplayWorker, now_ms: float) -> None:
-        metrics_before = worker.core.metrics()
-        result = worker.core.execute_pass(now_ms)
+        core = worker.core
+        # Only the tiers can change the metrics in a pass that schedules nothing and emits nothing.
+        metrics_before = None if core.offload is None else core.metrics()
+        result = core.execute_pass(now_ms)
         # A pass without progress is no boundary: the worker rests until something touches it.
-        worker.touched = result.end_ms > now_ms or result.made_progress(metrics_before)
+        worker.touched = result.end_ms > now_ms or result.made_progress(metrics_before or result.metrics)
         if worker.touched:
             worker.current = result
             for admission in result.admissions:

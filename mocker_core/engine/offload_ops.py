@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from mocker_core.kv.block_pool import CachedBlock
+from mocker_core.kv.block_pool import BlockHandle
 from mocker_core.kv.manager import PrefillCost
 from mocker_core.metrics import OffloadStats
 from mocker_core.offload.tiers import Load, LowerTiers
@@ -39,7 +39,7 @@ class OffloadOps:
         return len(self._parked)
 
     def make_room(
-        self, fresh: int, reuse: list[CachedBlock], now_ms: float, *, all_or_nothing: bool = False
+        self, fresh: int, reuse: list[BlockHandle], now_ms: float, *, all_or_nothing: bool = False
     ) -> bool:
         """Free slots for `fresh` blocks beside `reuse` by copying inactive ones down, oldest first.
 
@@ -51,16 +51,17 @@ class OffloadOps:
         missing = fresh - pool.free_blocks
         if missing <= 0:
             return True
-        kept = [block for block in reuse if not block.ref_count]
+        kept = [block for block in reuse if not pool.ref_count(block)]
         evictable = pool.inactive_blocks - len(kept)
         if all_or_nothing and missing > evictable + pool.in_copy_blocks:
             return True
         for block in pool.oldest_inactive(max(0, missing - pool.in_copy_blocks), kept):
-            if self.tiers.in_g2_or_on_the_way(block.identity):
-                self.tiers.touch(block.identity)
+            identity = pool.identity_of(block)
+            if self.tiers.in_g2_or_on_the_way(identity):
+                self.tiers.touch(identity)
                 pool.evict(block)
             else:
-                self.tiers.copy_out(block.identity, now_ms)
+                self.tiers.copy_out(identity, now_ms)
                 pool.begin_copy(block)
         self.tick(now_ms)  # an instant link is done already
         return fresh <= pool.free_blocks or not pool.in_copy_blocks

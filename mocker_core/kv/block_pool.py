@@ -1,29 +1,26 @@
 """The physical KV blocks of one rank: free, private, cached (active or inactive), in copy.
 
 Owns reference counts, the LRU of inactive blocks and identity lookup (engine.md section 3). Knows
-nothing of requests. Private blocks have no identity and are therefore only a number; a cached
-block is an object. Counts always satisfy: free + active + inactive + in copy = capacity, where
-active is every private, reserved or referenced block.
+nothing of requests. Private blocks have no identity and are only a number. Counts always satisfy:
+free + active + inactive + in copy = capacity, where active is every private, reserved or referenced
+block.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import NewType
 
 from mocker_core.kv.events import KvEventLog
 from mocker_core.request import BlockIdentity, BlockSequence
 
-
-class CachedBlock:
-    """One physical copy of an identity. Reservations and parked requests count as references."""
-
-    __slots__ = ("identity", "ref_count")
-
-    def __init__(self, identity: BlockIdentity) -> None:
-        self.identity = identity
-        self.ref_count = 1
+BlockHandle = NewType("BlockHandle", int)
+"""One physical copy of an identity: the identity itself for a copy that was cached while there was no
+other of that number, else a negative alias. So a cached block is no object, and whole prefixes are cached
+and looked up by dict operations.
+"""
 
 
 class BlockPool:
@@ -37,9 +34,13 @@ class BlockPool:
         # Grows whenever a block may have become active: bounds how much a stale prefill cost can have
         # improved.
         self.activations = 0
-        self._first: dict[BlockIdentity, CachedBlock] = {}
-        self._later_copies: dict[BlockIdentity, list[CachedBlock]] = {}
-        self._inactive: OrderedDict[CachedBlock, None] = OrderedDict()
+        # References of every resident copy; 0 = inactive. Reservations and parked requests count as such.
+        self._refs: dict[BlockHandle, int] = {}
+        self._inactive: OrderedDict[BlockHandle, None] = OrderedDict()
+        # Only for identities with several copies, or one under an alias: the resident ones, oldest first.
+        self._copies: dict[BlockIdentity, list[BlockHandle]] = {}
+        self._alias_identity: dict[BlockHandle, BlockIdentity] = {}
+        self._next_alias = -1
 
     @property
     def inactive_blocks(self) -> int:
@@ -50,43 +51,57 @@ class BlockPool:
         """Active blocks as metrics show them: private, reserved, referenced and in copy."""
         return self.capacity - self.free_blocks - len(self._inactive)
 
-    def lookup(self, identity: BlockIdentity) -> CachedBlock | None:
+    def lookup(self, identity: BlockIdentity) -> BlockHandle | None:
         """The copy cached first among those resident."""
-        return self._first.get(identity)
+        copies = self._copies.get(identity)
+        if copies is not None:
+            return copies[0]
+        handle = BlockHandle(identity)
+        return handle if handle in self._refs else None
 
-    def identities(self) -> Iterable[BlockIdentity]:
-        """Every resident identity, in the order of first caching."""
-        return self._first.keys()
+    def identity_of(self, block: BlockHandle) -> BlockIdentity:
+        return self._alias_identity.get(block, BlockIdentity(block))
+
+    def ref_count(self, block: BlockHandle) -> int:
+        """References of a resident block."""
+        return self._refs[block]
+
+    def identities(self) -> Iterator[BlockIdentity]:
+        """Every resident identity once."""
+        return iter(dict.fromkeys(self.identity_of(block) for block in self._refs))
 
     def resident_prefix(self, identities: Sequence[BlockIdentity], limit: int) -> tuple[int, int]:
         """(hits, active hits) of the longest resident prefix of the first `limit` identities."""
         hits = active = 0
-        get = self._first.get
+        refs = self._refs
+        copies = self._copies
         for identity in identities:
             if hits == limit:
                 break
-            block = get(identity)
-            if block is None:
+            block = copies[identity][0] if identity in copies else identity
+            references = refs.get(block)  # type: ignore[arg-type]  # a cast would cost a call per block
+            if references is None:
                 break
             hits += 1
-            if block.ref_count:
+            if references:
                 active += 1
         return hits, active
 
-    def prefix_blocks(self, identities: Sequence[BlockIdentity], count: int) -> list[CachedBlock]:
+    def prefix_blocks(self, identities: Sequence[BlockIdentity], count: int) -> list[BlockHandle]:
         """The first `count` blocks of a prefix that `resident_prefix` found."""
-        first = self._first
-        return [first[identity] for identity in identities[:count]]
+        copies = self._copies
+        return [
+            copies[identity][0] if identity in copies else BlockHandle(identity)
+            for identity in identities[:count]
+        ]
 
-    def shortfall(self, reuse: Sequence[CachedBlock], fresh: int) -> int:
+    def shortfall(self, reuse: Sequence[BlockHandle], fresh: int) -> int:
         """How many blocks are missing to take `reuse` and `fresh` others; 0 or less if it can be met."""
-        inactive_reused = 0
-        for block in reuse:
-            if not block.ref_count:
-                inactive_reused += 1
+        refs = self._refs
+        inactive_reused = sum(1 for block in reuse if not refs[block])
         return fresh + inactive_reused - self.free_blocks - len(self._inactive)
 
-    def allocate(self, reuse: Sequence[CachedBlock], fresh: int) -> bool:
+    def allocate(self, reuse: Sequence[BlockHandle], fresh: int) -> bool:
         """Take a reference on each of `reuse` and `fresh` private blocks, or change nothing and return
         False.
         """
@@ -102,14 +117,15 @@ class BlockPool:
         self.free_blocks -= fresh
         return True
 
-    def reference(self, blocks: Sequence[CachedBlock]) -> None:
+    def reference(self, blocks: Sequence[BlockHandle]) -> None:
         """Pin cached blocks: one reference each."""
-        inactive = self._inactive
+        refs = self._refs
         for block in blocks:
-            if not block.ref_count:
-                del inactive[block]
+            references = refs[block]
+            if not references:
+                del self._inactive[block]
                 self.activations += 1
-            block.ref_count += 1
+            refs[block] = references + 1
 
     def cache(
         self,
@@ -117,41 +133,44 @@ class BlockPool:
         parent: BlockIdentity | None,
         sequence: BlockSequence,
         start: int,
-    ) -> list[CachedBlock]:
+    ) -> list[BlockHandle]:
         """Turn private blocks into cached ones with these identities; block `start` is the first.
 
         An identity that is resident already gets a further copy, and is not stored again.
         """
-        first = self._first
-        blocks: list[CachedBlock] = []
+        refs = self._refs
+        self.activations += len(identities)
+        if self.events is None and not self._copies and refs.keys().isdisjoint(identities):
+            # Hot: new content, nobody listening.
+            refs.update(dict.fromkeys(identities, 1))  # type: ignore[arg-type]  # each is its own handle
+            return list(identities)  # type: ignore[arg-type]
+        blocks: list[BlockHandle] = []
         for identity in identities:
-            block = CachedBlock(identity)
-            if identity in first:
-                self._later_copies.setdefault(identity, []).append(block)
-            else:
-                first[identity] = block
-                if self.events is not None:
-                    self.events.stored(identity, parent, sequence, start + len(blocks))
+            block = self._new_copy(identity)
+            if identity not in self._copies and self.events is not None:
+                self.events.stored(identity, parent, sequence, start + len(blocks))
+            refs[block] = 1
             parent = identity
             blocks.append(block)
-        self.activations += len(blocks)
         return blocks
 
-    def release(self, blocks: Sequence[CachedBlock], private: int) -> None:
+    def release(self, blocks: Sequence[BlockHandle], private: int) -> None:
         """Give back a request's blocks, last to first, so that a leaf is evicted before its parent."""
         self.free_blocks += private
+        refs = self._refs
         inactive = self._inactive
         for block in reversed(blocks):
-            block.ref_count -= 1
-            if not block.ref_count:
+            references = refs[block] - 1
+            refs[block] = references
+            if not references:
                 inactive[block] = None
 
-    def oldest_inactive(self, count: int, keep: Sequence[CachedBlock] = ()) -> list[CachedBlock]:
+    def oldest_inactive(self, count: int, keep: Sequence[BlockHandle] = ()) -> list[BlockHandle]:
         """The `count` blocks to be evicted next, `keep` left out; fewer if there are not so many."""
         kept = frozenset(keep)
         return list(islice((block for block in self._inactive if block not in kept), count))
 
-    def begin_copy(self, block: CachedBlock) -> None:
+    def begin_copy(self, block: BlockHandle) -> None:
         """Take an inactive block out: no longer findable, its slot unavailable until an `end_copy`."""
         del self._inactive[block]
         self._forget(block)
@@ -161,7 +180,7 @@ class BlockPool:
         self.in_copy_blocks -= 1
         self.free_blocks += 1
 
-    def evict(self, block: CachedBlock) -> None:
+    def evict(self, block: BlockHandle) -> None:
         """Drop an inactive block; its slot is free at once."""
         del self._inactive[block]
         self._forget(block)
@@ -173,38 +192,57 @@ class BlockPool:
         Says nothing of it: one Cleared event tells more shortly what Removed events would.
         """
         assert self.used_blocks == self.in_copy_blocks, "blocks are in use"
-        self._first.clear()
-        self._later_copies.clear()
+        self._refs.clear()
         self._inactive.clear()
+        self._copies.clear()
+        self._alias_identity.clear()
         self.in_copy_blocks = 0
         self.free_blocks = self.capacity
 
     def _evict_oldest(self, count: int) -> None:
-        inactive = self._inactive
-        if self._later_copies or self.events is not None:
+        pop = self._inactive.popitem
+        if self._copies or self.events is not None:
             for _ in range(count):
-                self._forget(inactive.popitem(last=False)[0])
+                self._forget(pop(last=False)[0])
         else:
             # Hot: with one copy per identity and nobody listening an eviction is two dict operations.
-            first = self._first
-            pop = inactive.popitem
+            refs = self._refs
             for _ in range(count):
-                del first[pop(last=False)[0].identity]
+                del refs[pop(last=False)[0]]
         self.free_blocks += count
 
-    def _forget(self, block: CachedBlock) -> None:
-        identity = block.identity
-        later = self._later_copies.get(identity)
-        if later is None:
-            del self._first[identity]
+    def _new_copy(self, identity: BlockIdentity) -> BlockHandle:
+        """A handle for one more copy; an identity with several, or only an alias, is listed in `_copies`."""
+        handle = BlockHandle(identity)
+        copies = self._copies.get(identity)
+        if handle not in self._refs:
+            if copies is not None:
+                copies.append(handle)
+            return handle
+        alias = BlockHandle(self._next_alias)
+        self._next_alias -= 1
+        self._alias_identity[alias] = identity
+        if copies is None:
+            copies = self._copies[identity] = [handle]
+        copies.append(alias)
+        return alias
+
+    def _forget(self, block: BlockHandle) -> None:
+        """A copy is gone; its identity is removed with its last one."""
+        del self._refs[block]
+        identity = self._alias_identity.pop(block, BlockIdentity(block))
+        copies = self._copies.get(identity)
+        if copies is None:
             if self.events is not None:
                 self.events.removed(identity)
             return
-        if self._first[identity] is block:
-            first = self._first[identity] = later.pop(0)
-            if first.ref_count:
-                self.activations += 1  # the identity's hit was an inactive copy and is an active one now
-        else:
-            later.remove(block)
-        if not later:
-            del self._later_copies[identity]
+        was_first = copies[0] == block
+        copies.remove(block)
+        if was_first and copies and self._refs[copies[0]]:
+            self.activations += 1  # the identity's hit was an inactive copy and is an active one now
+        if not copies:
+            del self._copies[identity]
+            if self.events is not None:
+                self.events.removed(identity)
+        elif copies == [BlockHandle(identity)]:
+            del self._copies[identity]

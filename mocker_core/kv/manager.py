@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mocker_core.kv.block_pool import BlockPool, CachedBlock
+from mocker_core.kv.block_pool import BlockHandle, BlockPool
 from mocker_core.request import BlockIdentity, BlockSequence
 
 
@@ -26,7 +26,7 @@ class BlockTable:
     def __init__(self, sequence: BlockSequence) -> None:
         self.sequence = sequence
         self.identities: list[BlockIdentity] | None = None
-        self.cached: list[CachedBlock] = []
+        self.cached: list[BlockHandle] = []
         self.private = 0
 
     @property
@@ -70,11 +70,11 @@ class KVCacheManager:
             active = min(active, most)
         return PrefillCost(hits * size, active * size)
 
-    def prefix_for(self, table: BlockTable, count: int) -> list[CachedBlock]:
+    def prefix_for(self, table: BlockTable, count: int) -> list[BlockHandle]:
         """The resident blocks of the first `count` identities."""
         return self.pool.prefix_blocks(table.known_identities(count), count) if count else []
 
-    def allocate(self, table: BlockTable, num_tokens: int, reuse: list[CachedBlock]) -> bool:
+    def allocate(self, table: BlockTable, num_tokens: int, reuse: list[BlockHandle]) -> bool:
         """Cover `num_tokens`, taking `reuse` as the start of an empty table. False changes nothing."""
         fresh = self.blocks_for(num_tokens) - len(table.cached) - table.private - len(reuse)
         if fresh <= 0 and not reuse:

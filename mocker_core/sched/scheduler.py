@@ -13,7 +13,7 @@ from typing import Protocol
 
 from mocker_core.engine_args import MockEngineArgs, PreemptionMode, WorkerType
 from mocker_core.events import AdmissionEvent
-from mocker_core.kv.block_pool import CachedBlock
+from mocker_core.kv.block_pool import BlockHandle
 from mocker_core.kv.manager import KVCacheManager, PrefillCost
 from mocker_core.sched.cohort import DecodeCohort
 from mocker_core.sched.pass_state import Given, PassState
@@ -44,7 +44,7 @@ class Parking(Enum):
 class SwapIn(Protocol):
     """What the scheduler sees of the offload tiers (section 8); None when offload is off."""
 
-    def make_room(self, fresh: int, reuse: list[CachedBlock], now_ms: float) -> bool:
+    def make_room(self, fresh: int, reuse: list[BlockHandle], now_ms: float) -> bool:
         """Start the copies that `fresh` blocks need. False: the caller must wait for a copy to end."""
 
     def park(self, request: SchedRequest, cost: PrefillCost, now_ms: float) -> Parking:
@@ -172,7 +172,7 @@ class Scheduler:
                 this_pass.rejected.append(request)
                 continue
             cached = 0
-            reuse: list[CachedBlock] = []
+            reuse: list[BlockHandle] = []
             if not request.kv_in_place:
                 cost = self._admissible_cost(request)
                 if cost is None:
@@ -194,7 +194,7 @@ class Scheduler:
                 return
 
     def _admit(
-        self, request: SchedRequest, cached: int, reuse: list[CachedBlock], this_pass: PassState
+        self, request: SchedRequest, cached: int, reuse: list[BlockHandle], this_pass: PassState
     ) -> bool:
         """Schedule a waiting request; False ends the phase."""
         outcome = self._schedule_one(request, cached, reuse, this_pass)
@@ -240,7 +240,7 @@ class Scheduler:
         return cost
 
     def _schedule_one(
-        self, request: SchedRequest, cached: int, reuse: list[CachedBlock], this_pass: PassState
+        self, request: SchedRequest, cached: int, reuse: list[BlockHandle], this_pass: PassState
     ) -> Scheduled:
         """Give one request what the budget allows (4.3). `cached` tokens come with `reuse`."""
         tokens = request.num_tokens
@@ -263,7 +263,7 @@ class Scheduler:
         return Scheduled.GIVEN
 
     def _allocate(
-        self, request: SchedRequest, num_tokens: int, reuse: list[CachedBlock], this_pass: PassState
+        self, request: SchedRequest, num_tokens: int, reuse: list[BlockHandle], this_pass: PassState
     ) -> Scheduled:
         """Cover `num_tokens`, preempting running requests until it fits. BLOCKED: nobody is left to
         preempt.
@@ -280,7 +280,7 @@ class Scheduler:
                 return Scheduled.SELF_PREEMPTED
 
     def _try_allocate(
-        self, request: SchedRequest, num_tokens: int, reuse: list[CachedBlock], this_pass: PassState
+        self, request: SchedRequest, num_tokens: int, reuse: list[BlockHandle], this_pass: PassState
     ) -> Scheduled:
         """Cover `num_tokens` without preempting. SKIPPED: offload copies must end first."""
         if self.offload is not None:

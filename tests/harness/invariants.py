@@ -46,10 +46,9 @@ def _assert_conservation(core: EngineCore) -> None:
     private = sum(request.table.private for request in core.requests.values())
     assert all(request.table.private >= 0 for request in core.requests.values())
     for block, holders in held.items():
-        assert block.ref_count == holders, (
-            f"block {block.identity}: {block.ref_count} references, {holders} held"
-        )
-        assert pool.lookup(block.identity) is not None, f"block {block.identity} is held but not findable"
+        references, identity = pool.ref_count(block), pool.identity_of(block)
+        assert references == holders, f"block {identity}: {references} references, {holders} held"
+        assert pool.lookup(identity) is not None, f"block {identity} is held but not findable"
     assert pool.free_blocks >= 0
     assert pool.in_copy_blocks >= 0
     total = pool.free_blocks + pool.inactive_blocks + private + len(held) + pool.in_copy_blocks

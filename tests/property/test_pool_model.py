@@ -169,8 +169,9 @@ class PoolMachine(RuleBasedStateMachine):
         for holder in self.holders:
             for index, block in enumerate(holder.table.cached):
                 prefix = holder.tokens[: (index + 1) * self.size]
-                assert self.names.setdefault(prefix, block.identity) == block.identity
-                assert block.ref_count == holder.blocks[index].users
+                identity = pool.identity_of(block)
+                assert self.names.setdefault(prefix, identity) == identity
+                assert pool.ref_count(block) == holder.blocks[index].users
         gone = [identity for event in events for identity in getattr(event, "identities", ())]
         assert gone == [self.names[prefix] for prefix in naive.removed]
         naive.removed.clear()

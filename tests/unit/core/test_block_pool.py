@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mocker_core.events import BlocksRemoved
-from mocker_core.kv.block_pool import BlockPool, CachedBlock
+from mocker_core.kv.block_pool import BlockHandle, BlockPool
 from mocker_core.kv.events import KvEventLog
 from mocker_core.kv.sequence import HashedSequence
 from mocker_core.request import BlockIdentity
@@ -15,7 +15,7 @@ def identities(*numbers: int) -> list[BlockIdentity]:
     return [BlockIdentity(number) for number in numbers]
 
 
-def cached(pool: BlockPool, *numbers: int) -> list[CachedBlock]:
+def cached(pool: BlockPool, *numbers: int) -> list[BlockHandle]:
     """Allocate and cache blocks with these identities; the caller holds one reference on each."""
     assert pool.allocate((), len(numbers))
     return pool.cache(identities(*numbers), None, SEQUENCE, 0)
@@ -48,7 +48,7 @@ def test_allocation_that_cannot_be_met_changes_nothing() -> None:
     pool.release(cached(pool, 2), 0)
     assert not pool.allocate((), 3)
     assert not pool.allocate(held, 3)
-    assert (pool.free_blocks, pool.inactive_blocks, held[0].ref_count) == (1, 1, 1)
+    assert (pool.free_blocks, pool.inactive_blocks, pool.ref_count(held[0])) == (1, 1, 1)
 
 
 def test_reused_blocks_cannot_be_evicted_by_their_own_allocation() -> None:
@@ -58,7 +58,7 @@ def test_reused_blocks_cannot_be_evicted_by_their_own_allocation() -> None:
     assert not pool.allocate(blocks, 2)
     assert pool.allocate(blocks, 1)
     assert (pool.free_blocks, pool.inactive_blocks) == (0, 0)
-    assert [block.ref_count for block in blocks] == [1, 1]
+    assert [pool.ref_count(block) for block in blocks] == [1, 1]
 
 
 def test_shortfall_counts_reused_inactive_blocks_as_taken() -> None:
@@ -112,13 +112,13 @@ def test_second_copy_is_a_block_of_its_own_and_lookup_gives_the_first() -> None:
     log = KvEventLog()
     pool = BlockPool(3, log)
     (first,), (second,) = cached(pool, 1), cached(pool, 1)
-    assert pool.lookup(BlockIdentity(1)) is first
+    assert pool.lookup(BlockIdentity(1)) == first
     assert pool.used_blocks == 2
     assert len(log.take()) == 1
     pool.release([first], 0)
     assert pool.resident_prefix(identities(1), 1) == (1, 0)
     assert pool.allocate((), 2)
-    assert pool.lookup(BlockIdentity(1)) is second
+    assert pool.lookup(BlockIdentity(1)) == second
     assert pool.resident_prefix(identities(1), 1) == (1, 1)
     assert removed(log) == []
 
@@ -130,7 +130,7 @@ def test_identity_is_removed_when_its_last_copy_goes() -> None:
     for copy in (copies[2], copies[0], copies[1]):
         pool.release(copy, 0)
     assert pool.allocate((), 2)
-    assert pool.lookup(BlockIdentity(1)) is copies[1][0]
+    assert pool.lookup(BlockIdentity(1)) == copies[1][0]
     assert removed(log) == []
     assert pool.allocate((), 1)
     assert removed(log) == [1]
