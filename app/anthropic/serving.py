@@ -11,7 +11,8 @@ from app.anthropic.convert import chat_messages, chat_tool_choice, chat_tools, i
 from app.anthropic.protocol import CountTokensRequest, MessagesRequest, count_decoder, decoder
 from app.errors import ApiError, bad_request
 from app.openai.answer import JSON_HEADERS
-from app.openai.answer_plan import PLAIN_SPEC, AnswerSpec, plan_answer
+from app.openai.answer_plan import PLAIN_SPEC, AnswerSpec, plan_answer, with_canned
+from app.openai.canned import canned_chat
 from app.openai.event_run import EventRun
 from app.openai.protocol import decode_body
 from app.openai.reasoning import reasoning_options
@@ -49,6 +50,7 @@ async def start_message(state: AppState, incoming: Incoming, response: HotRespon
     context = submit_context(incoming, request.kv_transfer_params, state.engine.args.dp_size)
     prompt = await _prompt(state, messages, tools, len(incoming.body))
     most = plan_limit(state, len(prompt), sampling.max_tokens, "messages")
+    spec = with_canned(spec, canned_chat(state, model, messages, incoming.headers))
     message_id = f"msg_{request.request_id or incoming.request_id}"
     echo_text = last_user_text(messages) if state.settings.content == "echo" else None
     plan = plan_answer(state.planner, plan_request(sampling, message_id, prompt, most, 0, echo_text), spec)
