@@ -14,7 +14,7 @@ from typing import Protocol
 from app.lateness import LatenessHistogram
 from app.stream_response import WriteQueue
 from mocker_core.errors import EngineDeadError, MockerError
-from mocker_core.events import KvEvent, OutputSignal, SchedulerLifecycleEvent
+from mocker_core.events import KvEvent, OutputSignal, PlainToken, SchedulerLifecycleEvent
 from mocker_core.metrics import ForwardPassMetrics, MockerMetrics
 from mocker_core.request import RequestId
 from mocker_core.sched.output import EnginePassResult
@@ -137,32 +137,46 @@ class Dispatcher:
         self._notify(lambda observer: observer.on_pass_start(dp_rank, result))
 
     def on_outputs(
-        self, dp_rank: int, result: EnginePassResult, outputs: Sequence[OutputSignal]
+        self,
+        dp_rank: int,
+        result: EnginePassResult,
+        tokens: Sequence[PlainToken],
+        ends: Sequence[OutputSignal],
     ) -> Collection[RequestId]:
-        # Hot: once per token.
         sinks = self._sinks
         end_ms = result.end_ms
         gone: list[RequestId] = []
-        for signal in outputs:
-            request_id, token_id, completed, _, _, _ = signal
+        # Hot: once per token.
+        for request_id, token_id in tokens:
             sink = sinks.get(request_id)
             if sink is None:
                 gone.append(request_id)
                 continue
             try:
-                if completed:
-                    self.forget(request_id)
-                    sink.end(signal, end_ms)
-                else:
-                    sink.token(token_id, end_ms)
+                sink.token(token_id, end_ms)
             except Exception as exc:
-                logger.exception("Request %s failed while its token was rendered.", request_id)
-                self.forget(request_id)
-                self._fail(sink, exc)
+                self._drop_broken(request_id, sink, exc)
+                gone.append(request_id)
+        for signal in ends:
+            request_id = signal.request_id
+            sink = sinks.get(request_id)
+            if sink is None:
+                gone.append(request_id)
+                continue
+            self.forget(request_id)
+            try:
+                sink.end(signal, end_ms)
+            except Exception as exc:
+                self._drop_broken(request_id, sink, exc)
                 gone.append(request_id)
         if self._observers:
             self._notify(lambda observer: observer.on_pass_end(dp_rank, result))
         return gone
+
+    def _drop_broken(self, request_id: RequestId, sink: Sink, error: Exception) -> None:
+        logger.error("Request %s failed while its token was rendered.", request_id, exc_info=error)
+        self.forget(request_id)
+        self._fail(sink, error)
 
     def flush(self) -> None:
         # Hot: once per stream that has something to write.

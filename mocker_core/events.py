@@ -9,9 +9,13 @@ from typing import NamedTuple
 
 from mocker_core.request import BlockIdentity, HandoffId, RequestId
 
+# A token of a request that goes on. A bare pair: one is built per token per pass, and a class of its own
+# would cost as much as all else that the engine does for a token.
+PlainToken = tuple[RequestId, int]
+
 
 class OutputSignal(NamedTuple):
-    """One token of one request, or its end. A NamedTuple: one is built per token per pass.
+    """One token of one request, or its end.
 
     `token_id` is None when no token comes with it (rejected, or max_output 0). `rejected` implies
     `completed`. `handoff_delay_ms` is set only on the hidden token of a handoff prefill, which

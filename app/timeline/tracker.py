@@ -150,7 +150,7 @@ class RequestTracker(EngineObserver):
             metrics.waiting_requests,
             metrics.active_decode_blocks,
             sum(chunk.tokens for chunk in result.prefill_chunks),
-            len(result.outputs) - tokenless,
+            len(result.tokens) + len(result.ends) - tokenless,
             len(result.preempted),
         )
         self.passes.append(passed)

@@ -102,7 +102,6 @@ class EngineCore:
         result = EnginePassResult(
             start_ms=now_ms,
             end_ms=end_ms,
-            outputs=[],
             admissions=this_pass.admissions,
             metrics=_NO_METRICS,
             scheduled=bool(this_pass.given or this_pass.cohort_given),
@@ -227,7 +226,7 @@ class EngineCore:
 
     def _reject(self, this_pass: PassState, result: EnginePassResult) -> None:
         for state in this_pass.rejected:
-            result.outputs.append(OutputSignal(state.request_id, None, completed=True, rejected=True))
+            result.add_end(OutputSignal(state.request_id, None, completed=True, rejected=True))
             result.finished.append(finished_facts(state, rejected=True))
             # It never held a block, so no capacity came back that a pending destination could wait for.
             self.handoffs.forget(state)

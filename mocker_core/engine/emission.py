@@ -47,15 +47,20 @@ class Emission:
         steps = cohort.steps
         ended = cohort.step(result.end_ms)
         if self._emit_tokens:
-            # Hot: once per token. Positional arguments and one local append.
-            append = result.outputs.append
+            # Hot: once per token.
+            members, tokens = cohort.members, result.tokens
+            if not ended:
+                tokens += [
+                    (request.request_id, request.output[request.generated + steps]) for request in members
+                ]
+                return
             ending = set(ended)
-            for request in cohort.members:
-                append(
-                    OutputSignal(
-                        request.request_id, request.output[request.generated + steps], request in ending
-                    )
-                )
+            for request in members:
+                token_id = request.output[request.generated + steps]
+                if request in ending:
+                    result.add_end(OutputSignal(request.request_id, token_id, True))
+                else:
+                    tokens.append((request.request_id, token_id))
             for request in ended:
                 self._finish(request, result)
         else:
@@ -75,13 +80,13 @@ class Emission:
         if request.is_complete:
             self._end(request, result, token_id)
         else:
-            result.outputs.append(OutputSignal(request.request_id, token_id, False))
+            result.tokens.append((request.request_id, token_id))
 
     def _end(self, request: SchedRequest, result: EnginePassResult, token_id: int | None) -> None:
         if request.handoff_id is None:
-            result.outputs.append(OutputSignal(request.request_id, token_id, True))
+            result.add_end(OutputSignal(request.request_id, token_id, True))
         else:
-            result.outputs.append(self._core.handoffs.hidden_signal(request, token_id))
+            result.add_end(self._core.handoffs.hidden_signal(request, token_id))
         self._finish(request, result)
 
     def _finish(self, request: SchedRequest, result: EnginePassResult) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from mocker_core.commands import CommandEffects, SchedulerCommand, TickEffects
-from mocker_core.events import KvEvent, OutputSignal, SchedulerLifecycleEvent
+from mocker_core.events import KvEvent, OutputSignal, PlainToken, SchedulerLifecycleEvent
 from mocker_core.metrics import ForwardPassMetrics, MockerMetrics
 from mocker_core.request import DirectRequest, RequestId
 from mocker_core.sched.output import EnginePassResult
@@ -63,9 +63,16 @@ class EngineListener(Protocol):
     def on_fpm(self, dp_rank: int, fpm: ForwardPassMetrics) -> None: ...
 
     def on_outputs(
-        self, dp_rank: int, result: EnginePassResult, outputs: Sequence[OutputSignal]
+        self,
+        dp_rank: int,
+        result: EnginePassResult,
+        tokens: Sequence[PlainToken],
+        ends: Sequence[OutputSignal],
     ) -> Collection[RequestId]:
-        """Deliver one pass's outputs; returns the ids whose receiver is gone (they are dropped)."""
+        """Deliver one pass's outputs, the result's own but for requests cancelled meanwhile.
+
+        Returns the ids whose receiver is gone (they are dropped).
+        """
 
     def on_lifecycle(self, dp_rank: int, event: SchedulerLifecycleEvent) -> None: ...
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mocker_core.commands import Applied, CommandEffects, Noop, TickEffects
 from mocker_core.errors import MockerError
-from mocker_core.events import KvEvent, OutputSignal, SchedulerLifecycleEvent
+from mocker_core.events import KvEvent, SchedulerLifecycleEvent
 from mocker_core.live.channels import Cancellation, CommandEnvelope, CoreCall, LifecycleChannel
 from mocker_core.live.live_ids import LiveIds
 from mocker_core.live.protocols import EngineListener, LiveCore
@@ -211,13 +211,15 @@ class LiveEffectsPublisher:
         self._record(EffectKind.METRICS, metrics)
 
     def _publish_outputs(self, result: EnginePassResult) -> None:
-        outputs: Sequence[OutputSignal] = result.outputs
+        tokens, ends = result.tokens, result.ends
         suppressed = self._suppressed
         if suppressed:
-            outputs = [signal for signal in outputs if signal.request_id not in suppressed]
-        if outputs or result.scheduled:
-            gone = self._listener.on_outputs(self._dp_rank, result, outputs)
-            self._record(EffectKind.OUTPUTS, outputs)
+            tokens = [token for token in tokens if token[0] not in suppressed]
+            ends = [signal for signal in ends if signal.request_id not in suppressed]
+        if tokens or ends or result.scheduled:
+            gone = self._listener.on_outputs(self._dp_rank, result, tokens, ends)
+            if self._log is not None:
+                self._record(EffectKind.OUTPUTS, [*tokens, *ends])
         else:
             gone = ()
         for finished in result.finished:

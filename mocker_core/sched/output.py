@@ -9,6 +9,7 @@ from mocker_core.events import (
     AdmissionEvent,
     KvEvent,
     OutputSignal,
+    PlainToken,
     PrefillChunk,
     SchedulerLifecycleEvent,
 )
@@ -35,16 +36,20 @@ class FinishedRequest(NamedTuple):
 class EnginePassResult:
     """One pass, complete. Nothing of it is visible outside until the publisher publishes it.
 
-    `outputs` are in running order, all stamped `end_ms`. `gaps` are the inter-token gaps that this
-    pass closed, as (gap_ms, how many requests had it). `kv_events` are the pass's own.
+    Its outputs, all stamped `end_ms`: `tokens` of requests that go on, and `ends`, the last signal of each of
+    the others; both in running order. `end_places` has for each end how many of `tokens` come before it.
+    `gaps` are the inter-token gaps that this pass closed, as (gap_ms, how many requests had it). `kv_events`
+    are the pass's own.
     """
 
     start_ms: float
     end_ms: float
-    outputs: list[OutputSignal]
     admissions: list[AdmissionEvent]
     metrics: MockerMetrics
     scheduled: bool
+    tokens: list[PlainToken] = field(default_factory=list)
+    ends: list[OutputSignal] = field(default_factory=list)
+    end_places: list[int] = field(default_factory=list)
     finished: list[FinishedRequest] = field(default_factory=list)
     lifecycle: list[SchedulerLifecycleEvent] = field(default_factory=list)
     kv_events: tuple[KvEvent, ...] = ()
@@ -52,6 +57,22 @@ class EnginePassResult:
     prefill_chunks: list[PrefillChunk] = field(default_factory=list)
     gaps: list[tuple[float, int]] = field(default_factory=list)
     fpm: ForwardPassMetrics | None = None
+
+    def add_end(self, signal: OutputSignal) -> None:
+        """The last signal of a request, behind the tokens so far."""
+        self.ends.append(signal)
+        self.end_places.append(len(self.tokens))
+
+    @property
+    def outputs(self) -> list[OutputSignal]:
+        """Tokens and ends as one list in running order. Made anew each time: not for the hot path."""
+        merged: list[OutputSignal] = []
+        first = 0
+        for place, signal in zip(self.end_places, self.ends, strict=True):
+            merged += [OutputSignal(*token, completed=False) for token in self.tokens[first:place]]
+            merged.append(signal)
+            first = place
+        return merged + [OutputSignal(*token, completed=False) for token in self.tokens[first:]]
 
     @property
     def completed(self) -> int:
@@ -62,7 +83,8 @@ class EnginePassResult:
         """Zero-progress test of engine.md section 6, but for commands and grants."""
         return bool(
             self.scheduled
-            or self.outputs
+            or self.tokens
+            or self.ends
             or self.admissions
             or self.lifecycle
             or self.kv_events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any
@@ -86,7 +87,7 @@ class ScriptedEngine:
     def emit(self, *outputs: OutputSignal, flush: bool = True) -> list[RequestId]:
         """One pass end with these signals; the ids that are gone."""
         result = self._pass(list(outputs), [])
-        gone = list(self.dispatcher.on_outputs(0, result, result.outputs))
+        gone = list(self.dispatcher.on_outputs(0, result, result.tokens, result.ends))
         if flush:
             self.dispatcher.flush()
         return gone
@@ -98,4 +99,16 @@ class ScriptedEngine:
         return OutputSignal(request.request_id, plan[position], position == len(plan) - 1, **more)
 
     def _pass(self, outputs: list[OutputSignal], admissions: list[AdmissionEvent]) -> EnginePassResult:
-        return EnginePassResult(self.time_ms, self.time_ms, outputs, admissions, self.metrics(0), True)
+        result = EnginePassResult(self.time_ms, self.time_ms, admissions, self.metrics(0), True)
+        add_outputs(result, outputs)
+        return result
+
+
+def add_outputs(result: EnginePassResult, outputs: Sequence[OutputSignal]) -> None:
+    """Put signals into a pass as the engine does it."""
+    for signal in outputs:
+        if signal.completed:
+            result.add_end(signal)
+        else:
+            assert signal.token_id is not None
+            result.tokens.append((signal.request_id, signal.token_id))

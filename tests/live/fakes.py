@@ -33,6 +33,7 @@ from mocker_core.events import (
     DestinationReserved,
     KvEvent,
     OutputSignal,
+    PlainToken,
     SchedulerLifecycleEvent,
     SourceHeld,
 )
@@ -95,11 +96,10 @@ class FakeCore:
             spend_ms(self.work_ms)
         self.passes += 1
         if self.blocked:
-            return EnginePassResult(now_ms, now_ms, [], [], self.metrics(), scheduled=False)
+            return EnginePassResult(now_ms, now_ms, [], self.metrics(), scheduled=False)
         result = EnginePassResult(
             start_ms=now_ms,
             end_ms=now_ms + self.pass_ms,
-            outputs=[],
             admissions=[AdmissionEvent(request_id, 0) for request_id in self.new],
             metrics=self.metrics(),
             scheduled=bool(self.left),
@@ -181,9 +181,10 @@ class FakeCore:
         self.left[request_id] -= 1
         done = self.left[request_id] <= 0
         handoff_id = next((h for h, r in self.sources.items() if r == request_id), None)
-        result.outputs.append(OutputSignal(request_id, 7, done, hidden=handoff_id is not None))
         if not done:
+            result.tokens.append((request_id, 7))
             return
+        result.add_end(OutputSignal(request_id, 7, True, hidden=handoff_id is not None))
         del self.left[request_id]
         result.finished.append(FinishedRequest(request_id, False, None, None, None, 1, 0, 0))
         if handoff_id is not None:
@@ -265,8 +266,15 @@ class RecordingListener:
         self.log.append(("on_fpm", fpm.pass_index))
 
     def on_outputs(
-        self, dp_rank: int, result: EnginePassResult, outputs: Sequence[OutputSignal]
+        self,
+        dp_rank: int,
+        result: EnginePassResult,
+        tokens: Sequence[PlainToken],
+        ends: Sequence[OutputSignal],
     ) -> Collection[RequestId]:
+        # In running order, without those that the publisher left out.
+        left = {request_id for request_id, *_ in (*tokens, *ends)}
+        outputs = [signal for signal in result.outputs if signal.request_id in left]
         self.log.append(("on_outputs", [signal.request_id for signal in outputs], result.end_ms))
         self._fail("on_outputs")
         for signal in outputs:

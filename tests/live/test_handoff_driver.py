@@ -9,7 +9,13 @@ import pytest
 
 from mocker_core.commands import ReserveDestination
 from mocker_core.engine_args import MockEngineArgs
-from mocker_core.events import DestinationReserved, OutputSignal, SchedulerLifecycleEvent, SourceHeld
+from mocker_core.events import (
+    DestinationReserved,
+    OutputSignal,
+    PlainToken,
+    SchedulerLifecycleEvent,
+    SourceHeld,
+)
 from mocker_core.handoff.coordinator import (
     AckOutcome,
     Failed,
@@ -37,9 +43,14 @@ class Listener:
         self.tell: Callable[[SchedulerLifecycleEvent], None] = lambda _: None
 
     def on_outputs(
-        self, dp_rank: int, result: EnginePassResult, outputs: Sequence[OutputSignal]
+        self,
+        dp_rank: int,
+        result: EnginePassResult,
+        tokens: Sequence[PlainToken],
+        ends: Sequence[OutputSignal],
     ) -> tuple[()]:
-        self.outputs += [(result.end_ms, signal) for signal in outputs]
+        signals = [*(OutputSignal(*token, completed=False) for token in tokens), *ends]
+        self.outputs += [(result.end_ms, signal) for signal in signals]
         return ()
 
     def on_lifecycle(self, dp_rank: int, event: SchedulerLifecycleEvent) -> None:

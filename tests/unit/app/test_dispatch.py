@@ -12,6 +12,7 @@ from mocker_core.events import AdmissionEvent, OutputSignal
 from mocker_core.metrics import MockerMetrics
 from mocker_core.request import RequestId
 from mocker_core.sched.output import EnginePassResult
+from tests.harness.scripted_engine import add_outputs
 
 METRICS = MockerMetrics(0, 0, 1, 0.0, 0, 0, 0)
 
@@ -40,7 +41,9 @@ class SinkLog:
 
 
 def one_pass(*outputs: OutputSignal, admissions: tuple[AdmissionEvent, ...] = ()) -> EnginePassResult:
-    return EnginePassResult(1.0, 3.0, list(outputs), list(admissions), METRICS, True)
+    result = EnginePassResult(1.0, 3.0, list(admissions), METRICS, True)
+    add_outputs(result, outputs)
+    return result
 
 
 def token(
@@ -51,7 +54,7 @@ def token(
 
 def deliver(dispatcher: Dispatcher, *outputs: OutputSignal) -> list[str]:
     result = one_pass(*outputs)
-    return list(dispatcher.on_outputs(0, result, result.outputs))
+    return list(dispatcher.on_outputs(0, result, result.tokens, result.ends))
 
 
 def test_each_signal_reaches_its_own_sink_in_order() -> None:

@@ -12,7 +12,7 @@ from mocker_core.sched.output import EnginePassResult, FinishedRequest
 
 METRICS = MockerMetrics(0, 0, 6, 0.0, 0, 0, 0)
 R = RequestId("r")
-EMPTY = EnginePassResult(0.0, 0.0, [], [], METRICS, scheduled=False)
+EMPTY = EnginePassResult(0.0, 0.0, [], METRICS, scheduled=False)
 
 
 def test_pass_without_any_effect_made_no_progress() -> None:
@@ -23,7 +23,8 @@ def test_pass_without_any_effect_made_no_progress() -> None:
     "change",
     [
         {"scheduled": True},
-        {"outputs": [OutputSignal(R, None, True)]},
+        {"tokens": [(R, 7)]},
+        {"ends": [OutputSignal(R, None, True)]},
         {"admissions": [AdmissionEvent(R, 0)]},
         {"lifecycle": [SourceHeld(HandoffId("h"), R, None, 4)]},
         {"kv_events": (BlocksCleared(0),)},
