@@ -25,7 +25,8 @@ export class Batch {
   update({ running, waiting, runningTotal, waitingTotal, maxRunning }) {
     Object.assign(this, { running, waiting, runningTotal, waitingTotal });
     const most = maxRunning ? ` of at most ${count(maxRunning)}` : "";
-    say(byId("batch-note"), `${count(runningTotal)} running${most}`);
+    const drawn = running.length < runningTotal ? `, the ${running.length} oldest shown` : "";
+    say(byId("batch-note"), `${count(runningTotal)} running${most}${drawn}`);
     byId("queue-label").replaceChildren("Waiting ", make("b", { text: count(waitingTotal) }));
     byId("queue").setAttribute("aria-label", `${waitingTotal} requests wait`);
     byId("strip").setAttribute("aria-label", `${runningTotal} requests run`);

@@ -2,7 +2,7 @@
 
 import { colours, surface, tip } from "./dom.js";
 
-const LEFT = 46;
+const LEFT = 54;
 const BOTTOM = 20;
 const TOP = 8;
 const RIGHT = 6;

@@ -3,39 +3,61 @@
 import { byId, count, make, say, shortId, time } from "./dom.js";
 
 const LANES = 8;
-const ENDED_SHOWN_MS = 6000;
-const PLACES = { prefill: 18.5, transfer: 50, decode: 81.5, done: 100, failed: 50 };
+// Where each stage begins and ends on the road, in percent.
+const ROAD = { prefill: [0, 36], transfer: [38, 62], decode: [64, 100] };
+const MARKER_PX = 26;
 
 export class Handoffs {
-  constructor(open) {
-    this.open = open;
+  constructor() {
     this.lanes = new Map();
+    this.slots = [];
   }
 
-  /** `handoffs`: the records of /admin/handoffs, live ones first; times in engine ms. */
-  update(handoffs, nowMs, workerType, counts) {
+  /** `handoffs`: the records of /admin/handoffs, live ones first; `requests`: those in the batch or waiting. */
+  update({ handoffs, nowMs, workerType, handoffCounts: counts, running, waiting }) {
+    const requests = new Map([...running, ...waiting].map((one) => [one.id, one]));
     byId("handoffs").hidden = workerType === "aggregated" && !handoffs.length;
-    const live = handoffs.filter((one) => one.ended_ms === null || nowMs - one.ended_ms < ENDED_SHOWN_MS);
-    const shown = [...live, ...handoffs.filter((one) => !live.includes(one))].slice(0, LANES);
     const open = handoffs.filter((one) => one.ended_ms === null).length;
     const told = Object.entries(counts ?? {}).filter(([, value]) => value).map(([name, value]) => `${count(value)} ${name}`);
     say(byId("handoffs-note"), [`${open} under way`, ...told].join(", "));
-    const seen = new Set();
+    const known = new Map(handoffs.map((one) => [one.handoff_id, one]));
+    this.assign(handoffs, known, requests);
     const list = byId("lanes");
-    shown.forEach((one, place) => {
-      seen.add(one.handoff_id);
-      let lane = this.lanes.get(one.handoff_id);
-      if (!lane) this.lanes.set(one.handoff_id, (lane = this.lane(one)));
-      this.set(lane, one, nowMs);
+    this.slots.forEach((id, place) => {
+      let lane = this.lanes.get(id);
+      if (!lane) this.lanes.set(id, (lane = this.lane(known.get(id))));
+      if (known.has(id)) this.set(lane, known.get(id), nowMs, requests.get(known.get(id).request_id));
       if (list.children[place] !== lane.item) list.insertBefore(lane.item, list.children[place] ?? null);
     });
     for (const [id, lane] of this.lanes) {
-      if (seen.has(id)) continue;
+      if (this.slots.includes(id)) continue;
       lane.item.remove();
       this.lanes.delete(id);
     }
     list.querySelector(".empty")?.remove();
-    if (!shown.length) list.append(make("li", { class: "empty", text: "No handoff yet." }));
+    if (!this.slots.length) list.append(make("li", { class: "empty", text: "No handoff yet." }));
+  }
+
+  /** A handoff keeps its lane; a new one takes a free lane, or that of the one that is of least interest now. */
+  assign(handoffs, known, requests) {
+    const interest = (id) => {
+      const one = known.get(id);
+      if (one === undefined) return 0;
+      const stage = stageOf(one, requests.get(one.request_id));
+      return stage === "done" || stage === "failed" ? 1 : one.ended_ms === null ? 3 : 2;
+    };
+    const fresh = handoffs.filter((one) => !this.slots.includes(one.handoff_id)).map((one) => one.handoff_id);
+    fresh.sort((a, b) => interest(b) - interest(a));
+    for (const id of fresh) {
+      if (this.slots.length < LANES) {
+        this.slots.push(id);
+        continue;
+      }
+      const rank = (slot) => [interest(this.slots[slot]), known.get(this.slots[slot])?.ended_ms ?? 0];
+      const least = this.slots.map((_, slot) => slot).sort((a, b) => rank(a)[0] - rank(b)[0] || rank(a)[1] - rank(b)[1])[0];
+      if (rank(least)[0] >= interest(id)) return;
+      this.slots[least] = id;
+    }
   }
 
   lane(one) {
@@ -45,28 +67,49 @@ export class Handoffs {
     return { item: make("li", { class: "lane" }, name, make("div", { class: "road", "aria-hidden": "true" }, marker), said), marker, said };
   }
 
-  set(lane, one, nowMs) {
-    const stage = stageOf(one);
-    const place = stage === "failed" ? PLACES[lane.item.dataset.stage] ?? PLACES.failed : PLACES[stage];
-    if (lane.item.dataset.stage !== stage) {
-      lane.item.dataset.stage = stage;
-      lane.marker.style.left = `calc(${place}% - ${(26 * place) / 100}px)`;
-    }
-    lane.item.classList.toggle("ended", one.ended_ms !== null);
-    const took = (one.ended_ms ?? nowMs) - one.created_ms;
-    const what = one.ended_ms === null ? one.state.replaceAll("_", " ") : one.outcome ?? one.state;
-    say(lane.said, `${what} · ${time(took)}`);
+  set(lane, one, nowMs, request) {
+    const stage = stageOf(one, request);
+    if (stage === "failed") lane.place ??= 50;
+    else lane.place = placeOf(stage, one, nowMs, request);
+    if (lane.item.dataset.stage !== stage) lane.item.dataset.stage = stage;
+    const left = `calc(${lane.place}% - ${(MARKER_PX * lane.place) / 100}px)`;
+    if (lane.left !== left) lane.marker.style.left = lane.left = left;
+    lane.item.classList.toggle("ended", stage === "done" || stage === "failed");
+    say(lane.said, laneText(one, stage, nowMs, request));
     lane.said.title = one.reason ?? "";
   }
 }
 
-/** Where a handoff is, from the state that its server knows; a server sees its own side only. */
-function stageOf(one) {
+/** Where a handoff is, as far as this server knows: each server sees its own side. */
+function stageOf(one, request) {
   if (one.ended_ms !== null) {
-    return ["completed", "released", "applied", "done", null].includes(one.outcome) ? "done" : "failed";
+    if (!["completed", "released"].includes(one.outcome)) return "failed";
+    return one.destination !== null && request ? "decode" : "done";
   }
-  const state = one.state;
-  if (/decod|activat|streaming/.test(state)) return "decode";
-  if (/held|reserv|transfer|releas|ready/.test(state)) return "transfer";
+  if (/^(activat|releas|decod)/.test(one.state)) return "decode";
+  if (/^(held|reserv|transfer|claim|draining)/.test(one.state)) return "transfer";
   return "prefill";
+}
+
+/** The place within the stage, by what is known of the way: tokens computed, time of the transfer, tokens made. */
+function placeOf(stage, one, nowMs, request) {
+  if (stage === "done") return 100;
+  const [from, to] = ROAD[stage];
+  let share = 0.5;
+  if (stage === "decode" && request) share = request.output / request.planned;
+  if (stage === "prefill" && request) share = (request.cached + request.computed) / Math.max(1, request.prompt);
+  if (stage === "transfer") share = transferShare(one, nowMs) ?? share;
+  return from + (to - from) * Math.max(0, Math.min(1, share));
+}
+
+function transferShare(one, nowMs) {
+  const began = one.timeline.findLast((step) => /transfer|claimed/.test(step.event))?.at_ms;
+  const takes = one.source?.transfer_delay_ms;
+  return began === undefined || !takes ? null : (nowMs - began) / takes;
+}
+
+function laneText(one, stage, nowMs, request) {
+  if (stage === "decode" && request) return `${request.output} of ${request.planned} tokens`;
+  const took = time((one.ended_ms ?? nowMs) - one.created_ms);
+  return `${one.ended_ms === null ? one.state : one.outcome ?? one.state} · ${took}`;
 }

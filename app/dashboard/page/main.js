@@ -15,7 +15,7 @@ import { TryIt } from "./tryit.js";
 const drawer = new Drawer();
 const batch = new Batch(drawer.open);
 const blocks = new BlockMap();
-const handoffs = new Handoffs(drawer.open);
+const handoffs = new Handoffs();
 const recent = new Recent(drawer.open);
 const tryIt = new TryIt();
 const switches = new Switches();
@@ -56,8 +56,9 @@ function draw(frame) {
   charts.rate.update(points((point) => [point.rate]));
   told("ttft-now", frame.ttft);
   told("itl-now", frame.itl);
-  say(byId("rate-now"), `${count(frame.peakRate)} at most`);
-  handoffs.update(frame.handoffs, frame.nowMs, frame.workerType, frame.handoffCounts);
+  const what = frame.workerType === "prefill" ? "computed prompt" : "output";
+  say(byId("rate-now"), `${what} tokens/s, ${count(frame.peakRate)} at most`);
+  handoffs.update(frame);
   recent.update(frame.recent, frame.endedTotal);
   tryIt.model = frame.model;
   byId("main").dataset.frames = String(Number(byId("main").dataset.frames ?? 0) + 1);
@@ -68,12 +69,14 @@ function told(id, [p50, p99]) {
 }
 
 function showFacts(frame) {
+  const late = frame.latenessMs === null ? [] : [[time(frame.latenessMs), frame.saturated ? "late at p99: saturated" : "late at p99"]];
   const facts = [
     [frame.state, null],
     [frame.workerType, "worker"],
     [frame.speedup === 0 ? "unscaled" : `${trim(frame.speedup)}×`, "speed-up"],
     [String(frame.ranks.length), frame.ranks.length === 1 ? "rank" : "ranks"],
     [`${frame.blockSize}`, "tokens a block"],
+    ...late,
     [time(frame.uptimeMs), "up"],
   ];
   const key = JSON.stringify(facts.slice(0, -1)) + Math.floor(frame.uptimeMs / 1000);
@@ -92,7 +95,7 @@ function showTiles(frame) {
     ["running", count(frame.runningTotal), "", `${percent(frame.maxRunning ? frame.runningTotal / frame.maxRunning : null)} of the batch`],
     ["waiting", count(frame.waitingTotal), "", frame.oldestWaitMs === null ? "nobody waits" : `the oldest for ${time(frame.oldestWaitMs)}`],
     ["KV in use", ...percentParts(held), `${count(frame.heldBlocks)} blocks`],
-    ["output", count(frame.rate), "tok/s", `${trim(frame.requestRate)} requests/s`],
+    ["throughput", count(frame.rate), "tok/s", `${trim(frame.requestRate)} requests/s`],
     ["TTFT p50", ...timeParts(frame.ttft[0]), `p99 ${time(frame.ttft[1])}`],
     ["ITL p50", ...timeParts(frame.itl[0]), `p99 ${time(frame.itl[1])}`],
     ["preemptions", count(frame.preemptions), "", `${count(frame.preemptionsLately)} in the last minute`],
