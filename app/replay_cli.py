@@ -9,14 +9,16 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from app.replay_html import write_report
 from app.replay_output import ProgressBar, render_table, write_json, write_rows
 from app.replay_timeline import LoadRecorder
-from mocker_core.engine.offline import OfflineReplay, ReplayWorker
+from app.timeline.replay_trace import ReplayTrace
+from mocker_core.engine.offline import OfflineReplay, PassObserver, ReplayWorker
 from mocker_core.engine.offline_disagg import DisaggregatedReplay
 from mocker_core.engine.replay_report import summarize
 from mocker_core.engine_args import MockEngineArgs, WorkerType
@@ -31,8 +33,17 @@ def main(argv: Sequence[str]) -> int:
     trace = _read_trace(options.trace)
     started_s = time.perf_counter()
     load = LoadRecorder() if options.html is not None else None
-    with ProgressBar(len(trace), sys.stderr) as progress:
-        replay = _build(options, trace, _counting(progress, load))
+    with ExitStack() as stack:
+        progress = stack.enter_context(ProgressBar(len(trace), sys.stderr))
+        observers: list[PassObserver] = [_counting(progress)]
+        if load is not None:
+            observers.append(load.on_pass)
+        timeline = None if options.trace_out is None else stack.enter_context(ReplayTrace(options.trace_out))
+        if timeline is not None:
+            observers.append(timeline.on_pass)
+        replay = _build(options, trace, _all_of(observers))
+        if timeline is not None:
+            timeline.follow(replay.rows)
         replay.run()
     disaggregated = isinstance(replay, DisaggregatedReplay)
     report = summarize(replay.rows, replay.gaps, replay.duration_ms, time.perf_counter() - started_s)
@@ -83,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
         "--per-request", metavar="OUT.jsonl", type=Path, help="write one JSON row per request"
     )
     output.add_argument(
+        "--trace-out",
+        metavar="OUT.json",
+        type=Path,
+        help="write a timeline for Perfetto (Chrome's trace format)",
+    )
+    output.add_argument(
         "--html", metavar="OUT.html", type=Path, help="write a page with charts, complete in one file"
     )
     return parser
@@ -91,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
 def _build(
     options: argparse.Namespace,
     trace: list[TraceRow],
-    on_pass: Callable[[ReplayWorker, EnginePassResult], None],
+    on_pass: PassObserver,
 ) -> OfflineReplay:
     if options.prefill_engine_args is None and options.decode_engine_args is None:
         return OfflineReplay(
@@ -121,12 +138,16 @@ def _build(
     )
 
 
-def _counting(
-    progress: ProgressBar, load: LoadRecorder | None
-) -> Callable[[ReplayWorker, EnginePassResult], None]:
+def _all_of(observers: Sequence[PassObserver]) -> PassObserver:
     def on_pass(worker: ReplayWorker, result: EnginePassResult) -> None:
-        if load is not None:
-            load.on_pass(worker, result)
+        for observer in observers:
+            observer(worker, result)
+
+    return on_pass if len(observers) > 1 else observers[0]
+
+
+def _counting(progress: ProgressBar) -> PassObserver:
+    def on_pass(worker: ReplayWorker, result: EnginePassResult) -> None:
         if result.finished:
             progress.advance(sum(1 for facts in result.finished if facts.output_tokens or facts.rejected))
 
