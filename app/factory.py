@@ -44,13 +44,16 @@ class MockerApp(FastAPI):
     """FastAPI with the edge layer outside of everything, and the hot routes in its OpenAPI document."""
 
     def __init__(self, state: AppState, **kwargs: Any) -> None:
+        from app.openai.upstream import upstream_endpoints
+
         super().__init__(**kwargs)
         self.state.mocker = state
         self.hot_routes: Sequence[HotRoute] = hot_routes()
         gate = AdmissionGate()
-        self._hot_endpoints = {
+        self._hot_endpoints: dict[str, Any] = {
             route.path: HotEndpoint(state, route.start, gate, route.write_error) for route in self.hot_routes
         }
+        self._hot_endpoints |= upstream_endpoints(state, [route.path for route in self.hot_routes])
         # Also in the router, for whoever lists the routes and for the answer to a wrong method.
         for route in self.hot_routes:
             endpoint = self._hot_endpoints[route.path]
@@ -163,14 +166,18 @@ def _install_parts(state: AppState) -> None:
     """What watches the engine or adds to the answers of others."""
     from app.admin.events import install_event_streams
     from app.dashboard.feed import install_curves
+    from app.faults import install_faults
     from app.kv_events.install import install_kv_events
     from app.metrics.install import install_metrics
+    from app.openai.canned import install_canned
     from app.pd.service import install_handoffs
     from app.request_log import RequestLog
     from app.timeline.install import install_timeline
 
     if state.settings.enable_log_requests:
         state.observers.append(RequestLog(state.tokenizer if state.settings.log_prompts else None))
+    install_faults(state)
+    install_canned(state)
     install_event_streams(state)
     install_kv_events(state)
     install_handoffs(state)
@@ -215,6 +222,7 @@ def _live_engine(args: MockEngineArgs, dispatcher: Dispatcher) -> Engine:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     from app.kv_events.install import start_kv_events, stop_kv_events
+    from app.openai.upstream import close_upstream
     from app.pd.service import pd_service
 
     state: AppState = app.state.mocker
@@ -235,6 +243,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             state.end_streams()
             await pd_service(state).close()
             await stop_kv_events(state)
+            await close_upstream(state)
             await state.dispatcher.writes.close()
 
 
