@@ -15,7 +15,12 @@ from app.openai.event_run import EventRun, Follower
 from app.state import AppState
 from app.stream_response import HotResponse
 
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
 
 
 class MessageAnswer(Answer):

@@ -75,7 +75,7 @@ class Message(Struct, kw_only=True):
     role: Literal["assistant"] = "assistant"
     model: str
     content: list[TextBlock | ThinkingBlock | ToolUseBlock]
-    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"] | None
+    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"] | None
     stop_sequence: str | None
     usage: MessageUsage
     kv_transfer_params: dict[str, Any] | UnsetType = UNSET

@@ -52,7 +52,7 @@ class EventRun(ChoiceRun):
     @property
     def cut(self) -> bool:
         """Whether it ended before its text did."""
-        return self.finish_reason in ("length", "abort")
+        return self.finish_reason in ("length", "content_filter", "abort")
 
     def token(self, token_id: int | None, end_ms: float) -> None:
         # Hot: once per token.

@@ -128,7 +128,10 @@ class ResponseJob(RunGroup):
 
     def body(self) -> dict[str, Any]:
         """The response object as it is now."""
-        cut = self.status == "incomplete"
+        details = None
+        if self.status == "incomplete":
+            filtered = self._run.finish_reason == "content_filter"
+            details = {"reason": "content_filter" if filtered else "max_output_tokens"}
         outcome = self._outcome
         body = {
             "id": self.facts.id,
@@ -138,7 +141,7 @@ class ResponseJob(RunGroup):
             "background": self.facts.background,
             "completed_at": outcome.completed_at_s,
             "error": outcome.error,
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "incomplete_details": details,
             **self.facts.echo,
             "output": outcome.output,
             "usage": outcome.usage,

@@ -112,7 +112,7 @@ class ResponseUsage(Struct):
 
 
 class IncompleteDetails(Struct):
-    reason: Literal["max_output_tokens"]
+    reason: Literal["max_output_tokens", "content_filter"]
 
 
 class ResponseFailure(Struct):
