@@ -9,7 +9,7 @@ import orjson
 
 
 class JsonFormatter(logging.Formatter):
-    """time (ISO 8601, UTC), level, logger, message; `exception` where there is one."""
+    """time (ISO 8601, UTC), level, logger, message; `exception` where there is one; the record's `fields`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -18,6 +18,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        line |= getattr(record, "fields", {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(line).decode()

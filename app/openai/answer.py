@@ -50,6 +50,7 @@ class RunGroup:
         self.runs: list[ChoiceRun] = []
         self.model = ""
         self.explainer: Explainer | None = None
+        self.traceparent: str | None = None
         self.on_complete: Callable[[], None] | None = None
         self._left = 0
         self._over = False

@@ -27,3 +27,7 @@ def install_timeline(state: AppState) -> None:
     # First, so that a client's own request is complete in its record when its answer is put together.
     state.observers.insert(0, tracker)
     state.dispatcher.add_observer(tracker)
+    if state.settings.otlp_endpoint is not None:
+        from app.timeline.otel import SpanExport, otlp_provider
+
+        tracker.listeners.append(SpanExport(otlp_provider(state.settings.otlp_endpoint), state.engine.now_ms))
