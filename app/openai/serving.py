@@ -235,6 +235,8 @@ def launch(
     answer.add_runs([item.run for item in launches])
     if state.settings.explain or context.headers.get(EXPLAIN_HEADER, b"") in (b"1", b"true"):
         answer.explainer = state.explainer
+    if state.settings.otlp_endpoint is not None:
+        answer.traceparent = context.headers.get(b"traceparent", b"").decode("latin-1")
     try:
         for item in launches:
             _submit(state, item, priority, context)
