@@ -84,6 +84,7 @@ def hot_routes() -> list[HotRoute]:
 
 def routers() -> list[APIRouter]:
     """Every FastAPI router of the server."""
+    from app.admin.config import router as config_router
     from app.admin.events import router as events_router
     from app.admin.handoff import router as handoff_router
     from app.admin.whole_handoff import router as whole_handoff_router
@@ -105,6 +106,7 @@ def routers() -> list[APIRouter]:
         stored_router,
         health_router,
         metrics_router,
+        config_router,
         events_router,
         cache_router,
         pd_router,
@@ -171,12 +173,14 @@ def _install_parts(state: AppState) -> None:
     from app.metrics.install import install_metrics
     from app.openai.canned import install_canned
     from app.pd.service import install_handoffs
+    from app.rate_limit import install_rate_limits
     from app.request_log import RequestLog
     from app.timeline.install import install_timeline
 
     if state.settings.enable_log_requests:
         state.observers.append(RequestLog(state.tokenizer if state.settings.log_prompts else None))
     install_faults(state)
+    install_rate_limits(state)
     install_canned(state)
     install_event_streams(state)
     install_kv_events(state)

@@ -6,7 +6,7 @@ Routes of FastAPI get it as `State` (an Annotated dependency); hot routes hold i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -58,6 +58,8 @@ class Engine(Protocol):
     async def cancel_all(self) -> None: ...
 
     async def call_core(self, dp_rank: int, act: Callable[[LiveCore, float], T]) -> T: ...
+
+    async def reprice(self, changes: Mapping[str, object]) -> None: ...
 
     async def pause(self, *, drain: bool = False) -> bool: ...
 

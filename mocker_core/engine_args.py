@@ -132,6 +132,10 @@ class MockEngineArgs:
             kept["reasoning"] = _reasoning(kept["reasoning"])
         return cls(**kept)
 
+    def with_changes(self, values: Mapping[str, Any]) -> MockEngineArgs:
+        """The same arguments with some changed; the caller knows the names. Raises ArgumentError."""
+        return dataclasses.replace(self, **values)
+
 
 _ENUMS: dict[str, type[StrEnum]] = {
     "engine_type": EngineType,

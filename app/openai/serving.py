@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,8 +26,9 @@ from app.openai.choice import ChoiceRun, Outcome
 from app.openai.paced import PacedSink, pacer_of
 from app.openai.sampling import Sampling
 from app.openai.submit import SubmitContext
+from app.rate_limit import api_key_of, rate_limiter_of
 from app.state import AppState
-from app.stream_response import HotResponse, Receive, Scope, Send
+from app.stream_response import Header, HotResponse, Receive, Scope, Send
 from app.text.plan import OutputPlan, PlanRequest
 from mocker_core.errors import DuplicateIdError
 from mocker_core.request import DirectRequest, RequestId
@@ -50,13 +51,20 @@ class ClientGoneError(Exception):
 def _nothing() -> None: ...
 
 
+def _no_headers(headers: Iterable[Header]) -> None: ...
+
+
 class Incoming(Struct, frozen=True):
-    """One request as a hot route gets it. `headers`: lower-case names. `cut_off` breaks its connection."""
+    """One request as a hot route gets it. `headers`: lower-case names. `cut_off` breaks its connection.
+
+    `add_headers` adds to the answer's.
+    """
 
     body: bytes
     request_id: str
     headers: Mapping[bytes, bytes]
     cut_off: Callable[[], None] = _nothing
+    add_headers: Callable[[Iterable[Header]], None] = _no_headers
 
 
 Start = Callable[[AppState, Incoming, HotResponse], Awaitable[None]]
@@ -84,9 +92,8 @@ class HotEndpoint:
             body = await read_body(edge.incoming, receive, state.max_body_bytes)
             await self._gate.enter()
             faults_of(state).check(edge.incoming)
-            await self._start(
-                state, Incoming(body, edge.request_id, edge.incoming, response.cut_off), response
-            )
+            incoming = Incoming(body, edge.request_id, edge.incoming, response.cut_off, response.add_headers)
+            await self._start(state, incoming, response)
         except ClientGoneError:
             return
         except Exception as exc:
@@ -232,6 +239,9 @@ def launch(
 ) -> None:
     """Register and submit all runs of an answer, or none: a refusal cancels those already submitted."""
     check_room(state, len(launches))
+    limiter = rate_limiter_of(state)
+    if limiter is not None:
+        context.add_headers(limiter.admit(api_key_of(context.headers), _total_tokens(launches)))
     answer.add_runs([item.run for item in launches])
     if state.settings.explain or context.headers.get(EXPLAIN_HEADER, b"") in (b"1", b"true"):
         answer.explainer = state.explainer
@@ -243,6 +253,13 @@ def launch(
     except BaseException:
         answer.cancel_all()
         raise
+
+
+def _total_tokens(launches: Sequence[Launch]) -> int:
+    """What usage will say if all end as planned; each prompt counts once."""
+    prompts = {item.run.prompt_index: item.run.num_prompt_tokens for item in launches}
+    answers = (0 if item.run.plan is None else len(item.run.plan) for item in launches)
+    return sum(prompts.values()) + sum(answers)
 
 
 def _submit(state: AppState, item: Launch, priority: int, context: SubmitContext) -> None:
@@ -311,7 +328,14 @@ def submit_context(
                 f"X-Data-Parallel-Rank is {text.decode('latin-1')}; it must be between 0 and {dp_size - 1}.",
             )
         rank = int(text)
-    return SubmitContext(incoming.request_id, kv_transfer_params, rank, incoming.headers, incoming.cut_off)
+    return SubmitContext(
+        incoming.request_id,
+        kv_transfer_params,
+        rank,
+        incoming.headers,
+        incoming.cut_off,
+        incoming.add_headers,
+    )
 
 
 def _too_large(limit_bytes: int, size_bytes: int) -> ApiError:

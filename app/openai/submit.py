@@ -6,16 +6,20 @@ see to it that the run's sink (already registered with the dispatcher) gets its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from app.openai.choice import ChoiceRun
+from app.stream_response import Header
 from mocker_core.request import DirectRequest, RequestId
 
 
 def _nothing() -> None: ...
+
+
+def _no_headers(headers: Iterable[Header]) -> None: ...
 
 
 class SubmitContext(Struct, frozen=True):
@@ -26,6 +30,7 @@ class SubmitContext(Struct, frozen=True):
     dp_rank: int | None = None
     headers: Mapping[bytes, bytes] = {}
     cut_off: Callable[[], None] = _nothing
+    add_headers: Callable[[Iterable[Header]], None] = _no_headers
 
 
 class Submitter(Protocol):

@@ -223,7 +223,7 @@ def _append(file: Path, line: str) -> None:
 def _speed(headers: Mapping[bytes, bytes], settings: ServeSettings) -> float:
     text = headers.get(_REPLAY_SPEED)
     if text is None:
-        return settings.speedup_ratio
+        return settings.speedup_ratio or 1.0
     try:
         speed = float(text)
     except ValueError:

@@ -58,6 +58,10 @@ class EngineCore:
         self._pass_index = 0
         self._accepted = 0
 
+    def reprice(self, pricing: Pricing) -> None:
+        """Let passes cost what `pricing` says, from the next one on."""
+        self._pricing = pricing
+
     def is_empty(self) -> bool:
         """Nothing waits or runs. Held sources, pending destinations and parked requests don't count."""
         return not self.scheduler.waiting and not self.scheduler.num_running

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TypeVar
@@ -26,6 +26,7 @@ from mocker_core.commands import (
     SchedulerCommand,
 )
 from mocker_core.engine.core import EngineCore
+from mocker_core.engine.pricing import Pricing
 from mocker_core.engine_args import MockEngineArgs
 from mocker_core.errors import EngineDeadError, RequestError, WrongWorkerTypeError
 from mocker_core.live.boundary import RankContext, RankPorts
@@ -218,6 +219,19 @@ class MockEngine:
         self._ranks[dp_rank].context.ports.cancellations.put(CoreCall(act, reply))
         return await reply.receive()
 
+    async def reprice(self, changes: Mapping[str, object]) -> None:
+        """Change speed-ups or the timing model (engine arguments by name) from each rank's next pass on.
+
+        Raises ArgumentError for a wrong value; then nothing changed.
+        """
+        self._check_ready()
+        args = self.args.with_changes(changes)
+        # Off the loop: a timing model may read a file.
+        pricings = await asyncio.to_thread(lambda: [Pricing(args, rank) for rank in range(args.dp_size)])
+        for rank, pricing in enumerate(pricings):
+            await self.call_core(rank, partial(_reprice, pricing))
+        self.args = args
+
     async def pause(self, *, drain: bool = False) -> bool:
         """Run no further pass and let new requests wait; with `drain` only once those received are done.
 
@@ -343,3 +357,7 @@ def _abandon(loop: asyncio.AbstractEventLoop, ranks: Sequence[RankLoop]) -> None
         return
     for rank in ranks:
         loop.call_soon_threadsafe(rank.context.ports.shut_down)
+
+
+def _reprice(pricing: Pricing, core: LiveCore, now_ms: float) -> None:
+    core.reprice(pricing)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from mocker_core.commands import CommandEffects, SchedulerCommand, TickEffects
+from mocker_core.engine.pricing import Pricing
 from mocker_core.events import KvEvent, OutputSignal, PlainToken, SchedulerLifecycleEvent
 from mocker_core.metrics import ForwardPassMetrics, MockerMetrics
 from mocker_core.request import DirectRequest, RequestId
@@ -45,6 +46,9 @@ class LiveCore(Protocol):
 
     def preempt_all(self, now_ms: float) -> int:
         """Put every running request back into the queue without its KV; returns how many."""
+
+    def reprice(self, pricing: Pricing) -> None:
+        """Let passes cost what `pricing` says, from the next one on."""
 
     def take_kv_events(self) -> tuple[KvEvent, ...]:
         """Drain the KV events not yet given out (clean-ups of cancellations)."""
