@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -49,6 +50,7 @@ class Browser:
             pytest.skip(f"no Chromium found (looked for {', '.join(_NAMES)})")
         self._path = path
         self._size = (width, height)
+        self._open = ExitStack()
         self._next_id = 0
         self.problems: list[str] = []
         self.requested: list[str] = []
@@ -70,10 +72,10 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.close()
         self._end()
 
     def _end(self) -> None:
+        self._open.close()
         self._process.terminate()
         try:
             self._process.wait(10)
@@ -90,12 +92,12 @@ class Browser:
             assert time.monotonic() < ends_s, "Chromium did not get ready"
             time.sleep(0.02)
         port, path = address.read_text().split()
-        root = connect(f"ws://127.0.0.1:{port}{path}", max_size=None)
-        root.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
-        targets = json.loads(root.recv(30))["result"]["targetInfos"]
-        root.close()
+        with connect(f"ws://127.0.0.1:{port}{path}", max_size=None) as root:
+            root.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
+            targets = json.loads(root.recv(30))["result"]["targetInfos"]
         target = next(target["targetId"] for target in targets if target["type"] == "page")
-        return connect(f"ws://127.0.0.1:{port}/devtools/page/{target}", max_size=None)
+        page = connect(f"ws://127.0.0.1:{port}/devtools/page/{target}", max_size=None)
+        return self._open.enter_context(page)
 
     def send(self, method: str, **params: Any) -> Any:
         """One protocol command; its result. Events that come meanwhile are noted."""

@@ -1,9 +1,9 @@
 // Live settings: speed-up, timing and faults. Each change is one PATCH; what the server says then is shown.
 
 import { byId, make, say } from "./dom.js";
-import { call, errorText, getJson } from "./link.js";
+import { getJson } from "./link.js";
 
-// [path of the value, label, kind, lowest, highest, unit of the slider]
+// [path of the value, label, kind, lowest and highest of the slider]
 const FIELDS = [
   [["speedup_ratio"], "Speed-up", "ratio", 0.1, 1000],
   [["decode_speedup_ratio"], "Decode speed-up", "ratio", 0.1, 100],
@@ -25,7 +25,7 @@ export class Switches {
 
   async load() {
     try {
-      this.show(await getJson("/admin/config"));
+      this.show((await getJson("/admin/config")).live);
       this.note("act at once");
     } catch (error) {
       this.form.replaceChildren();
@@ -92,10 +92,7 @@ export class Switches {
   async patch(change) {
     this.note("…");
     try {
-      const response = await call("/admin/config", { method: "PATCH", body: change });
-      const body = await response.json().catch(() => null);
-      if (!response.ok) throw new Error(errorText(body) ?? `The server answered ${response.status}.`);
-      this.show(await getJson("/admin/config"));
+      this.show((await getJson("/admin/config", { method: "PATCH", body: change })).live);
       this.note("done");
     } catch (error) {
       if (this.config) this.show(this.config);
