@@ -151,6 +151,7 @@ class ResponseJob(RunGroup):
 
     def first_output(self) -> None:
         if self.facts.background:
+            self.admitted()
             return
         for follower in self._run.followers:
             follower.push(self._opening(follower))
