@@ -35,7 +35,8 @@ _CODES = {429: "rate_limit_exceeded"}
 class ResponseFacts:
     """What is known of a response before it is made. `echo`: the request's fields as every body shows them.
 
-    `context`: the items that the prompt was made of, earlier turns included. `top_logprobs` None: none.
+    `context`: the items that the prompt was made of, earlier turns included; `weight_bytes`: what it keeps
+    alive. `top_logprobs` None: none.
     """
 
     id: str

@@ -53,7 +53,7 @@ def context_of(store: ResponseStore, request: InputFields, answer_id: str) -> li
             "conversation is set, but this server keeps no conversation objects; use previous_response_id.",
             "conversation",
         )
-    own = input_items(request.input, answer_id, store.find_item)
+    own = input_items(request.input, answer_id, store.item_finder())
     if request.previous_response_id is None:
         return own
     return [*store.context(request.previous_response_id), *own]

@@ -63,7 +63,7 @@ async def start_response(state: AppState, incoming: Incoming, response: HotRespo
         ),
         background=bool(request.background),
         top_logprobs=_top_logprobs(state, request),
-        weight_bytes=len(incoming.body),
+        weight_bytes=len(incoming.body) + store.weight_of_context(request.previous_response_id),
     )
     submission = submit_context(incoming, request.kv_transfer_params, state.engine.args.dp_size)
     messages = messages_of(request, context)

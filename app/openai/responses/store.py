@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from app.errors import ApiError, bad_request
 from app.openai.bounded_store import BoundedStore
-from app.openai.responses.input_items import Item
+from app.openai.responses.input_items import FindItem, Item
 from app.openai.responses.job import ResponseJob
 from app.state import AppState
 
@@ -59,13 +59,22 @@ class ResponseStore:
             )
         return [*job.facts.context, *job.output]
 
-    def find_item(self, item_id: str) -> Item | None:
-        """An item of any kept response."""
-        for job in self._jobs:
-            for item in (*job.output, *job.facts.context):
-                if item.get("id") == item_id:
-                    return item
-        return None
+    def item_finder(self) -> FindItem:
+        """Finds items of kept responses by their ids; looks through them once, when it is first asked."""
+        found: dict[str, Item] | None = None
+
+        def find(item_id: str) -> Item | None:
+            nonlocal found
+            if found is None:
+                found = {item["id"]: item for job in self._jobs for item in (*job.facts.context, *job.output)}
+            return found.get(item_id)
+
+        return find
+
+    def weight_of_context(self, previous_id: str | None) -> int:
+        """Bytes that the next turn keeps alive by going on from this one."""
+        job = None if previous_id is None else self._jobs.get(previous_id)
+        return 0 if job is None else _weight_bytes(job)
 
 
 def response_store(state: AppState) -> ResponseStore:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.openai.responses.store import response_store
+from app.openai.bounded_store import BoundedStore
+from app.openai.responses.job import ResponseJob
+from app.openai.responses.store import ResponseStore, response_store
 from app.state import AppState
 from tests.harness.asgi_stream import AsgiClient
 from tests.unit.app.event_records import kinds, read_events
@@ -224,6 +226,27 @@ def test_what_is_kept_is_what_was_answered() -> None:
         assert gone.json() == {"id": made["id"], "object": "response", "deleted": True}
         assert (await client.get(f"{PATH}/{made['id']}")).status == 404
         assert len(response_store(state)) == 1
+
+    served(test)
+
+
+def test_a_chain_goes_on_when_its_first_turns_are_dropped() -> None:
+    async def test(client: AsgiClient, state: AppState) -> None:
+        jobs: BoundedStore[ResponseJob] = BoundedStore(
+            weigh=lambda job: job.facts.weight_bytes, is_pinned=lambda job: not job.ended, max_items=2
+        )
+        state.extras["responses"] = ResponseStore(jobs)
+        made: list[str] = []
+        for turn in range(4):
+            previous = made[-1] if made else None
+            body = ask(input=f"Turn {turn}", previous_response_id=previous, max_output_tokens=3)
+            made.append((await client.post(PATH, body)).json()["id"])
+        listed = (await client.get(f"{PATH}/{made[-1]}/input_items?order=asc")).json()["data"]
+        assert [item["content"][0]["text"] for item in listed][::2] == [f"Turn {turn}" for turn in range(4)]
+        assert (await client.get(f"{PATH}/{made[0]}")).status == 404
+        assert (await client.post(PATH, ask(previous_response_id=made[0]))).status == 404
+        weights = [job.facts.weight_bytes for job in jobs]
+        assert weights[1] > weights[0] > 3 * len("Turn 0"), "a turn weighs what it keeps alive"
 
     served(test)
 
