@@ -86,6 +86,7 @@ class EnginePassResult:
             or self.tokens
             or self.ends
             or self.admissions
+            or self.preempted
             or self.lifecycle
             or self.kv_events
             or self.metrics != metrics_before
