@@ -77,9 +77,18 @@ def hot_routes() -> list[HotRoute]:
     from app.anthropic.api_router import hot_routes as messages_routes
     from app.openai.chat_completion.api_router import route as chat_route
     from app.openai.completion.api_router import route as completion_route
+    from app.openai.pooling.api_router import hot_routes as pooling_routes
     from app.openai.responses.api_router import hot_routes as responses_routes
+    from app.ops.tokenize import hot_routes as tokenize_routes
 
-    return [chat_route, completion_route, *responses_routes, *messages_routes]
+    return [
+        chat_route,
+        completion_route,
+        *responses_routes,
+        *messages_routes,
+        *pooling_routes,
+        *tokenize_routes,
+    ]
 
 
 def routers() -> list[APIRouter]:
@@ -96,6 +105,7 @@ def routers() -> list[APIRouter]:
     from app.openai.stored.api_router import router as stored_router
     from app.ops.cache import router as cache_router
     from app.ops.health import router as health_router
+    from app.ops.lora import router as lora_router
     from app.ops.metrics_json import router as metrics_router
     from app.pd.api_router import router as pd_router
     from app.timeline.api_router import router as timeline_router
@@ -105,6 +115,7 @@ def routers() -> list[APIRouter]:
         responses_router,
         stored_router,
         health_router,
+        lora_router,
         metrics_router,
         config_router,
         events_router,
@@ -172,6 +183,7 @@ def _install_parts(state: AppState) -> None:
     from app.kv_events.install import install_kv_events
     from app.metrics.install import install_metrics
     from app.openai.canned import install_canned
+    from app.ops.lora import install_lora
     from app.pd.service import install_handoffs
     from app.rate_limit import install_rate_limits
     from app.request_log import RequestLog
@@ -182,6 +194,7 @@ def _install_parts(state: AppState) -> None:
     install_faults(state)
     install_rate_limits(state)
     install_canned(state)
+    install_lora(state)
     install_event_streams(state)
     install_kv_events(state)
     install_handoffs(state)

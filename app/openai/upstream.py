@@ -43,8 +43,8 @@ _REPLAY_SPEED = b"x-mocker-replay-speed"
 # Of a request: what belongs to this connection, or is written anew. Of an answer: only these are kept.
 _NOT_SENT = frozenset({b"host", b"content-length", b"connection", b"accept-encoding", b"transfer-encoding"})
 _KEPT_HEADERS = frozenset({"content-type", "retry-after", "retry-after-ms", "x-request-id", "openai-model"})
-# Routes that a client's run needs beside the generating ones.
-MORE_PATHS = ("/v1/embeddings",)
+# Routes that a real server may lack, or that say what this one counts.
+_OWN_PATHS = frozenset({"/tokenize", "/detokenize"})
 
 
 class _Upstream:
@@ -164,7 +164,7 @@ def upstream_endpoints(state: AppState, paths: list[str]) -> dict[str, _Upstream
     if settings.content not in ("record", "replay"):
         return {}
     file = Path(settings.content_path or "")
-    paths = [*paths, *MORE_PATHS]
+    paths = [path for path in paths if path not in _OWN_PATHS]
     if settings.content == "record":
         client = httpx.AsyncClient(
             base_url=(settings.upstream or "").rstrip("/").removesuffix("/v1"), timeout=600.0

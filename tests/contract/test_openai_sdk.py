@@ -265,3 +265,20 @@ def test_deprecated_functions_are_answered_in_their_own_shape(client: OpenAI) ->
     assert got.finish_reason == "function_call"
     assert got.message.function_call is not None
     assert got.message.function_call.name == "f"
+
+
+def test_embeddings_are_typed_and_base64_is_decoded_by_the_sdk(server: LiveServer, client: OpenAI) -> None:
+    floats = client.embeddings.create(model="first", input="red apples", encoding_format="float")
+    # By default the SDK asks for base64, which its own strict check would refuse before it is decoded.
+    with OpenAI(base_url=f"{server.url}/v1", api_key="key-1") as lenient:
+        by_default = lenient.embeddings.create(model="first", input=["red apples", "the sea"])
+        short = lenient.embeddings.create(model="first", input=[1, 2], dimensions=9)
+    assert len(by_default.data[0].embedding) == 1536
+    assert by_default.data[0].embedding == pytest.approx(floats.data[0].embedding, rel=1e-6)
+    assert len(short.data[0].embedding) == 9
+
+
+def test_moderations_are_typed(client: OpenAI) -> None:
+    got = client.moderations.create(input=["I love you.", "I will kill you."])
+    assert [result.flagged for result in got.results] == [False, True]
+    assert got.results[1].categories.violence

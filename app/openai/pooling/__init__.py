@@ -1,0 +1,1 @@
+"""Routes that read a prompt and say no text: embeddings, rerank, score."""

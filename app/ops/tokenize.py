@@ -1,0 +1,136 @@
+"""POST /tokenize and /detokenize in vLLM's shapes: what the engine counts for a text or a conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Struct
+
+from app.errors import bad_request
+from app.openai.answer import JSON_HEADERS
+from app.openai.completion.prompts import parse_prompts
+from app.openai.protocol import decode_body
+from app.openai.serving import Incoming, tokenised
+from app.openai.tool_choice import check_tools
+from app.routes import HotRoute
+from app.state import AppState
+from app.stream_response import HotResponse
+from app.text.chat_template import ChatTemplateError
+
+
+class TokenizeRequest(Struct, kw_only=True):
+    """Either `prompt` or `messages`, with what belongs to it."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    tools: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class TokenizeResponse(Struct):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(Struct, kw_only=True):
+    tokens: list[int]
+    model: str | None = None
+
+
+class DetokenizeResponse(Struct):
+    prompt: str
+
+
+_tokenize_decoder = msgspec.json.Decoder(TokenizeRequest)
+_detokenize_decoder = msgspec.json.Decoder(DetokenizeRequest)
+
+
+async def start_tokenize(state: AppState, incoming: Incoming, response: HotResponse) -> None:
+    """The token ids of a prompt or of rendered messages."""
+    request = decode_body(_tokenize_decoder, incoming.body)
+    state.models.resolve(request.model)
+    tokens = await _tokens(state, request, len(incoming.body))
+    body = {
+        "count": len(tokens),
+        "max_model_len": state.max_model_len,
+        "tokens": tokens,
+        "token_strs": [state.tokenizer.token_text(token) for token in tokens]
+        if request.return_token_strs
+        else None,
+    }
+    response.respond(200, JSON_HEADERS, orjson.dumps(body))
+    response.write()
+
+
+async def start_detokenize(state: AppState, incoming: Incoming, response: HotResponse) -> None:
+    """The text of token ids."""
+    request = decode_body(_detokenize_decoder, incoming.body)
+    state.models.resolve(request.model)
+    ids = parse_prompts(request.tokens, "tokens")[0].token_ids if request.tokens else []
+    response.respond(200, JSON_HEADERS, orjson.dumps({"prompt": state.tokenizer.decode(ids or [])}))
+    response.write()
+
+
+async def _tokens(state: AppState, request: TokenizeRequest, text_chars: int) -> list[int]:
+    messages, prompt = request.messages, request.prompt
+    if (messages is None) == (prompt is None):
+        raise bad_request("Send either prompt or messages.", "prompt")
+    if messages is None:
+        text = prompt or ""
+        return await tokenised(lambda: state.tokenizer.encode(text), text_chars)
+    check_tools(request.tools, None)
+    opening, going_on = request.add_generation_prompt, bool(request.continue_final_message)
+
+    def encode() -> list[int]:
+        return state.template.encode(
+            messages,
+            tools=request.tools,
+            add_generation_prompt=(not going_on) if opening is None else opening,
+            continue_final_message=going_on,
+        )
+
+    try:
+        return await tokenised(encode, text_chars)
+    except ChatTemplateError as error:
+        raise bad_request(str(error), error.param) from None
+
+
+hot_routes = [
+    HotRoute(
+        path="/tokenize",
+        name="tokenize",
+        summary="The token ids of a text or a conversation",
+        tag="vLLM",
+        start=start_tokenize,
+        request=TokenizeRequest,
+        response=TokenizeResponse,
+        request_example={"prompt": "Hello there", "return_token_strs": True},
+        response_example={
+            "count": 2,
+            "max_model_len": 1048576,
+            "tokens": [9906, 1070],
+            "token_strs": ["Hello", " there"],
+        },
+    ),
+    HotRoute(
+        path="/detokenize",
+        name="detokenize",
+        summary="The text of token ids",
+        tag="vLLM",
+        start=start_detokenize,
+        request=DetokenizeRequest,
+        response=DetokenizeResponse,
+        request_example={"tokens": [9906, 1070]},
+        response_example={"prompt": "Hello there"},
+    ),
+]
