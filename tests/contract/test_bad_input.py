@@ -190,7 +190,7 @@ def test_odd_but_right_requests_are_served(http: httpx.Client, path: str, body: 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", CHAT, 405),
+        ("GET", TEXT, 405),
         ("PUT", TEXT, 405),
         ("DELETE", CHAT, 405),
         ("POST", "/v1/models", 405),

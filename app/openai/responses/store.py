@@ -19,7 +19,9 @@ class ResponseStore:
     """Jobs by their ids."""
 
     def __init__(self, jobs: BoundedStore[ResponseJob] | None = None) -> None:
-        self._jobs = jobs or BoundedStore(weigh=_weight_bytes, is_pinned=lambda job: not job.ended)
+        if jobs is None:
+            jobs = BoundedStore(weigh=_weight_bytes, is_pinned=lambda job: not job.ended)
+        self._jobs = jobs
 
     def __len__(self) -> int:
         return len(self._jobs)
