@@ -96,7 +96,7 @@ class Browser:
             root.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
             targets = json.loads(root.recv(30))["result"]["targetInfos"]
         target = next(target["targetId"] for target in targets if target["type"] == "page")
-        page = connect(f"ws://127.0.0.1:{port}/devtools/page/{target}", max_size=None)
+        page = connect(f"ws://127.0.0.1:{port}/devtools/page/{target}", max_size=None, ping_interval=None)
         return self._open.enter_context(page)
 
     def send(self, method: str, **params: Any) -> Any:

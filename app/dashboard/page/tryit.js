@@ -108,6 +108,7 @@ export class TryIt {
     context.globalAlpha = 1;
     context.fillStyle = c.soft;
     context.font = "11px system-ui, sans-serif";
+    context.textAlign = "left";
     context.fillText("sent", 6, height - 3);
     context.textAlign = "right";
     context.fillText(time(now), width - 6, height - 3);
