@@ -66,9 +66,13 @@ class MockerApp(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
+            from app.openapi_examples import add_examples, restore_nulls
             from app.openapi_hot import add_hot_routes
 
-            self.openapi_schema = add_hot_routes(super().openapi(), self.hot_routes)
+            own = [route for router in routers() for route in router.routes]
+            document = restore_nulls(super().openapi(), own)
+            document = add_hot_routes(document, self.hot_routes)
+            self.openapi_schema = add_examples(document)
         return self.openapi_schema
 
 
@@ -104,6 +108,7 @@ def routers() -> list[APIRouter]:
     from app.openai.responses.api_router import router as responses_router
     from app.openai.stored.api_router import router as stored_router
     from app.ops.cache import router as cache_router
+    from app.ops.docs import router as docs_router
     from app.ops.health import router as health_router
     from app.ops.lora import router as lora_router
     from app.ops.metrics_json import router as metrics_router
@@ -115,6 +120,7 @@ def routers() -> list[APIRouter]:
         responses_router,
         stored_router,
         health_router,
+        docs_router,
         lora_router,
         metrics_router,
         config_router,
@@ -140,6 +146,8 @@ def create_app(settings: ServeSettings, *, engine: EngineFactory | None = None) 
         lifespan=_lifespan,
         root_path=settings.root_path,
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
         summary="An OpenAI and vLLM compatible server whose answers are timed by a simulated scheduler.",
     )
     for router in routers():
