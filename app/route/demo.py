@@ -141,20 +141,23 @@ class _Demo:
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
+            if child.process.stdin is not None:
+                child.process.stdin.close()
 
     def _start(self, name: str, port: int, words: Sequence[str]) -> Child:
         path = self._logs / f"{name}.log"
         with path.open("wb") as log:
-            process = _spawn([sys.executable, "-m", "app.cli", *words], log)
+            process = _spawn([sys.executable, "-m", "app.route.demo_child", *words], log)
         child = Child(name, f"http://127.0.0.1:{port}", process, path)
         self.children.append(child)
         return child
 
 
 def _spawn(command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C reaches the demo only, which then ends its children in order.
+    # A session of its own: Ctrl-C reaches the demo only, which then ends its children in order. The pipe is
+    # never written to; its end tells the child that the demo is gone.
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
     )
 
 

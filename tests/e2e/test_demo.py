@@ -80,3 +80,17 @@ def test_flag_that_the_servers_refuse_ends_the_demo_with_their_words() -> None:
     demo = Demo("--block-size", "1")
     assert demo.wait() == 1
     assert re.search("prefill-1 ended with status 2: .*block", demo.text)
+
+
+def test_killed_demo_leaves_no_server_behind() -> None:
+    demo = Demo()
+    try:
+        demo.wait_for("Ctrl-C ends all")
+        servers = re.findall(r"^  \S+ +(http://\S+)$", demo.text, re.MULTILINE)
+        assert [is_listening(server) for server in servers] == [True] * 3
+    finally:
+        demo.end(signal.SIGKILL)
+    ends_s = time.monotonic() + 30
+    while any(is_listening(server) for server in servers):
+        assert time.monotonic() < ends_s, f"one of {servers} outlived the demo"
+        time.sleep(0.05)
