@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.openai.chat_completion.protocol import ChatCompletionRequest
@@ -80,13 +80,13 @@ def check(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
         assert got.json()["usage"]["completion_tokens"] >= 1
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(body=bodies(ChatCompletionRequest, "messages", _MESSAGES))
 def test_any_chat_body_is_answered_or_refused(http: httpx.Client, body: dict[str, Any]) -> None:
     check(http, "/v1/chat/completions", body)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(body=bodies(CompletionRequest, "prompt", _PROMPTS))
 def test_any_completion_body_is_answered_or_refused(http: httpx.Client, body: dict[str, Any]) -> None:
     check(http, "/v1/completions", body)

@@ -212,13 +212,13 @@ class CountingCore:
         self._sources = {h: r for h, r in self._sources.items() if r != request_id}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=st.lists(STEPS, max_size=40), worker=st.sampled_from(["aggregated", "prefill", "decode"]))
 def test_real_core_ends_every_accepted_request_once_and_holds_nothing(steps: list[Any], worker: str) -> None:
     run_virtual(play(steps, EngineCore, worker))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), max_size=30), ranks=st.integers(1, 3))
 def test_plain_requests_end_once_whatever_the_times(steps: list[tuple[int, int]], ranks: int) -> None:
     """Each request is published as completed, or reported cancelled, or told to be dead, and once."""

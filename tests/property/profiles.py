@@ -14,12 +14,11 @@ MANY = int(os.environ.get("HYPOTHESIS_EXAMPLES", "5000"))
 
 
 def examples(usual: int, **more: int) -> settings:
-    """Settings of one test; no deadline, since the machine that runs it may be busy."""
+    """Settings of one test."""
     return settings(
         max_examples=MANY if THOROUGH else usual,
         derandomize=not THOROUGH,
         database=None,
-        deadline=None,
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         **more,  # type: ignore[arg-type]  # stateful_step_count and the like

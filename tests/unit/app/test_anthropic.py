@@ -83,7 +83,7 @@ async def both(client: AsgiClient, body: dict[str, Any]) -> tuple[dict[str, Any]
     shape=st.sampled_from(["text", "tools", "schema", "thinking", "hidden", "stop"]),
     interval=st.sampled_from([1, 3]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_streamed_and_whole_messages_are_the_same(seed: int, limit: int, shape: str, interval: int) -> None:
     body = ask(seed=seed, max_tokens=limit)
     body |= {

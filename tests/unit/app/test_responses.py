@@ -93,7 +93,7 @@ def check_deltas(events: list[dict[str, Any]]) -> None:
     shape=st.sampled_from(["text", "tools", "schema", "reasoning", "logprobs", "stop"]),
     interval=st.sampled_from([1, 3]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_streamed_and_whole_answers_are_the_same(seed: int, limit: int, shape: str, interval: int) -> None:
     body = ask(seed=seed, max_output_tokens=limit)
     body |= {

@@ -121,7 +121,7 @@ MOVE = st.tuples(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(order=st.sampled_from(HandoffOrder), moves=st.lists(MOVE, max_size=30))
 def test_any_interleaving_drains_both_sides_and_completes_once(
     order: HandoffOrder, moves: list[tuple[int, bool, bool, bool, bool, int]]

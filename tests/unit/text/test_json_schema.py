@@ -315,7 +315,7 @@ def grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.recursive(LEAVES, grow, max_leaves=8),
     LEAVES.filter(lambda leaf: leaf is True or "$ref" not in leaf),
