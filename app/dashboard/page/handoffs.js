@@ -11,6 +11,7 @@ export class Handoffs {
   constructor() {
     this.lanes = new Map();
     this.slots = [];
+    this.typicalMs = null;
   }
 
   /** `handoffs`: the records of /admin/handoffs, live ones first; `requests`: those in the batch or waiting. */
@@ -22,6 +23,7 @@ export class Handoffs {
     say(byId("handoffs-note"), [`${open} under way`, ...told].join(", "));
     const known = new Map(handoffs.map((one) => [one.handoff_id, one]));
     this.assign(handoffs, known, requests);
+    this.typicalMs = typicalTransferMs(handoffs) ?? this.typicalMs;
     const list = byId("lanes");
     this.slots.forEach((id, place) => {
       let lane = this.lanes.get(id);
@@ -70,7 +72,7 @@ export class Handoffs {
   set(lane, one, nowMs, request) {
     const stage = stageOf(one, request);
     if (stage === "failed") lane.place ??= 50;
-    else lane.place = placeOf(stage, one, nowMs, request);
+    else lane.place = placeOf(stage, one, nowMs, request, this.typicalMs);
     if (lane.item.dataset.stage !== stage) lane.item.dataset.stage = stage;
     const left = `calc(${lane.place}% - ${(MARKER_PX * lane.place) / 100}px)`;
     if (lane.left !== left) lane.marker.style.left = lane.left = left;
@@ -92,20 +94,30 @@ function stageOf(one, request) {
 }
 
 /** The place within the stage, by what is known of the way: tokens computed, time of the transfer, tokens made. */
-function placeOf(stage, one, nowMs, request) {
+function placeOf(stage, one, nowMs, request, typicalMs) {
   if (stage === "done") return 100;
   const [from, to] = ROAD[stage];
   let share = 0.5;
   if (stage === "decode" && request) share = request.output / request.planned;
   if (stage === "prefill" && request) share = (request.cached + request.computed) / Math.max(1, request.prompt);
-  if (stage === "transfer") share = transferShare(one, nowMs) ?? share;
+  if (stage === "transfer") share = transferShare(one, nowMs, typicalMs) ?? share;
   return from + (to - from) * Math.max(0, Math.min(1, share));
 }
 
-function transferShare(one, nowMs) {
+function transferShare(one, nowMs, typicalMs) {
   const began = one.timeline.findLast((step) => /transfer|claimed/.test(step.event))?.at_ms;
-  const takes = one.source?.transfer_delay_ms;
+  const takes = one.source?.transfer_delay_ms ?? typicalMs;
   return began === undefined || !takes ? null : (nowMs - began) / takes;
+}
+
+/** How long the latest transfer that is over took: a guess for those under way. */
+function typicalTransferMs(handoffs) {
+  for (const one of handoffs) {
+    const end = one.timeline.find((step) => step.event === "transfer completed");
+    const begin = one.timeline.find((step) => step.event.startsWith("start transfer"));
+    if (end && begin) return end.at_ms - begin.at_ms;
+  }
+  return null;
 }
 
 function laneText(one, stage, nowMs, request) {
