@@ -273,6 +273,52 @@ def test_server_with_keys_is_asked_for_and_the_key_stays_in_memory(browser: Brow
         assert all("401" in problem for problem in browser.problems)
 
 
+def test_declined_key_is_not_asked_for_again_until_wanted(browser: Browser) -> None:
+    with LiveServer(admin_key="admin") as server:
+        browser.open(f"{server.url}/dashboard")
+        browser.wait("document.getElementById('key-dialog').open")
+        browser.run("document.querySelector('#key-form [value=cancel]').click()")
+        browser.wait("document.getElementById('link').textContent === 'locked'")
+        browser.run("new Promise(wake => setTimeout(wake, 600))")
+        assert not browser.run("document.getElementById('key-dialog').open")
+        assert "admin key" in text(browser, "#notice")
+        browser.run("document.getElementById('keys').click()")
+        browser.run(
+            "document.getElementById('key-admin').value = 'admin';"
+            "document.querySelector('#key-form .primary').click()"
+        )
+        browser.wait("document.getElementById('main').dataset.frames > 0")
+        browser.wait("document.getElementById('notice').hidden")
+
+
+def test_page_takes_up_a_server_that_comes_back(browser: Browser) -> None:
+    with LiveServer() as first:
+        browser.open(f"{first.url}/dashboard")
+        browser.wait("document.getElementById('main').dataset.frames > 0")
+        port = first.port
+    browser.wait("document.getElementById('link').textContent === 'no connection'")
+    assert not browser.run("document.getElementById('notice').hidden")
+    with LiveServer(port=port, served_model_name=("second",)):
+        browser.wait("document.getElementById('model').textContent === 'second'")
+        assert browser.run("document.getElementById('notice').hidden")
+
+
+def test_chart_tells_a_seconds_values_by_pointer_and_by_key(browser: Browser, server: LiveServer) -> None:
+    with opened(browser, server.url), Load(server.url, 4):
+        browser.wait("document.getElementById('itl-now').textContent.includes('ms')")
+        place = browser.run(
+            "(() => { const box = document.getElementById('rate').getBoundingClientRect();"
+            "return [box.right - 12, box.top + 40] })()"
+        )
+        browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
+        browser.wait("document.getElementById('tip').textContent.includes('tokens/s')")
+        browser.run("document.getElementById('itl').focus()")
+        browser.press("ArrowLeft", number=37)
+        assert "p99" in text(browser, "#tip")
+        browser.run("document.getElementById('itl').blur()")
+        assert browser.run("document.getElementById('tip').hidden")
+
+
 def test_handoff_travels_its_lane(browser: Browser) -> None:
     """1 s of transfer and 64 tokens of decode: long enough to be seen in each stage."""
     link: dict[str, Any] = {"kv_bytes_per_token": 1_000_000, "kv_transfer_bandwidth": 0.05}
@@ -295,16 +341,23 @@ def test_handoff_travels_its_lane(browser: Browser) -> None:
         stages: Sequence[str] = browser.run("window.stages")
         assert list(stages)[-3:] == ["transfer", "decode", "done"]
         assert "1 completed" in text(browser, "#handoffs-note")
+        browser.resize(360, 740)
+        browser.wait("innerWidth === 360")
+        assert browser.run("document.documentElement.scrollWidth") <= 360
 
 
 def test_settings_of_the_page_are_the_servers(browser: Browser) -> None:
+    name = "an-organisation/" + "a-very-long-name" * 6
     with (
-        LiveServer(served_model_name=("a-model",), data_parallel_size=2) as server,
+        LiveServer(served_model_name=(name,), data_parallel_size=2) as server,
         opened(browser, server.url),
     ):
-        assert text(browser, "#model") == "a-model"
+        assert text(browser, "#model") == name
         assert "2 ranks" in text(browser, "#facts")
         assert "on 2 ranks" in text(browser, "#blocks-note")
+        browser.resize(360, 740)
+        browser.wait("innerWidth === 360")
+        assert browser.run("document.documentElement.scrollWidth") <= 360
 
 
 def _set_hidden(browser: Browser, hidden: bool) -> None:

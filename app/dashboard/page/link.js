@@ -1,5 +1,8 @@
 // Talks to the server: keys in memory, JSON calls, and the event stream read by hand so that a key can be sent.
 
+/** The server wants a key and none was given. */
+class KeyWanted extends Error {}
+
 const keys = { admin: "", api: "" };
 let askForKey = async () => false;
 
@@ -33,7 +36,7 @@ export async function call(path, { method = "GET", body, signal } = {}) {
     });
     if (response.status !== 401 || attempt === 2) return response;
     await response.body?.cancel();
-    if (!(await askForKey(path.startsWith("/admin") ? "admin" : "api"))) throw new Error("The server wants a key.");
+    if (!(await askForKey(path.startsWith("/admin") ? "admin" : "api"))) throw new KeyWanted("The server wants a key.");
   }
 }
 
@@ -77,7 +80,7 @@ export async function* records(response) {
 
 /**
  * The dashboard's feed while the page is visible. A hidden page holds no connection, so the server samples
- * nothing for it. `onFrame(frame)`, `onState("live" | "connecting" | "lost" | "asleep")`.
+ * nothing for it. `onFrame(frame)`, `onState("live" | "connecting" | "lost" | "locked" | "asleep")`.
  */
 export class Feed {
   constructor(path, onFrame, onState) {
@@ -113,8 +116,14 @@ export class Feed {
           this.onState("live");
           this.onFrame(JSON.parse(data), event);
         }
-      } catch {
-        // The server ended, or is not there: what follows is the same.
+      } catch (error) {
+        if (error instanceof KeyWanted) {
+          // Asking again and again would help nobody; `follow` begins anew.
+          this.abort = null;
+          this.onState("locked");
+          return;
+        }
+        // Else the server ended, or is not there: what follows is the same.
       }
       if (signal.aborted) return;
       this.onState("lost");

@@ -140,17 +140,22 @@ function redraw() {
 
 function showLink(state) {
   const link = byId("link");
-  link.className = `link ${state}`;
-  say(link, { live: "live", connecting: "connecting", lost: "no connection", asleep: "asleep" }[state]);
+  link.className = `link ${state === "locked" ? "lost" : state}`;
+  say(link, { live: "live", connecting: "connecting", lost: "no connection", locked: "locked", asleep: "asleep" }[state]);
+  if (state === "connecting") return;
   const notice = byId("notice");
-  notice.hidden = state !== "lost" || latest === null;
-  say(notice, "The server does not answer. What you see is the last that came; the page tries again by itself.");
+  notice.hidden = !(state === "locked" || (state === "lost" && latest !== null));
+  say(notice, state === "locked"
+    ? "This server shows its figures to holders of its admin key only. Press Keys to give it."
+    : "The server does not answer. What you see is the last that came; the page tries again by itself.");
 }
 
 onKeyWanted(askForKeys);
 startTheme(redraw);
 byId("keys").addEventListener("click", async () => {
-  if (await askForKeys(null)) switches.load();
+  if (!(await askForKeys(null))) return;
+  feed.follow();
+  switches.load();
 });
 byId("pause").addEventListener("click", () => {
   held = !held;
