@@ -15,7 +15,7 @@ from app.openai.responses.input_items import Item, chat_messages, input_items
 from app.openai.responses.protocol import InputFields
 from app.openai.responses.store import ResponseStore
 from app.openai.serving import tokenised
-from app.openai.structured import format_constraint
+from app.openai.structured import constraint_of, format_constraint
 from app.openai.tool_choice import check_tools
 from app.state import AppState
 from app.text.chat_template import ChatTemplateError
@@ -95,7 +95,11 @@ def answer_spec(state: AppState, request: InputFields, context: Sequence[Item]) 
         effort_param="reasoning.effort",
     )
     format_ = None if request.text is None else request.text.format
-    constraint = None if format_ is None else format_constraint(format_, "text.format")
+    constraint, param = (
+        constraint_of(request)
+        if format_ is None
+        else (format_constraint(format_, "text.format"), "text.format.schema")
+    )
     if tools is None and reasoning is None and constraint is None:
         return PLAIN_SPEC
     last = context[-1]["type"]
@@ -105,7 +109,7 @@ def answer_spec(state: AppState, request: InputFields, context: Sequence[Item]) 
         parallel_tool_calls=request.parallel_tool_calls is not False,
         answered=last in ("function_call_output", "custom_tool_call_output"),
         constraint=constraint,
-        constraint_param="text.format.schema",
+        constraint_param=param,
         reasoning=reasoning,
     )
 
