@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from mocker_core import rng
 from mocker_core.engine_args import MockEngineArgs
 from mocker_core.errors import ArgumentError
+from mocker_core.perf.aic import AiConfiguratorModel
 from mocker_core.perf.model import ConstantArgs, ConstantModel, FixedModel, PerfModel, PolynomialModel
 from mocker_core.perf.table import InterpolatedModel
 
@@ -34,7 +35,7 @@ def build_perf_model(args: MockEngineArgs, dp_rank: int = 0) -> PerfModel:
             raise ArgumentError('timing_model interpolated takes exactly one option, "path": an .npz file.')
         return InterpolatedModel(path)
     if kind == "aiconfigurator":
-        return _aiconfigurator()
+        return AiConfiguratorModel(options)
     raise ArgumentError(f"timing_model.type is {kind!r}; it must be one of {', '.join(TIMING_MODELS)}.")
 
 
@@ -50,10 +51,3 @@ def _numbers(kind: str, options: Mapping[str, object], names: tuple[str, ...]) -
             raise ArgumentError(f"timing_model.{name} is {value!r}; it must be a finite number >= 0.")
         numbers[name] = float(value)  # type: ignore[arg-type]
     return numbers
-
-
-def _aiconfigurator() -> PerfModel:
-    raise ArgumentError(
-        "timing_model aiconfigurator needs the aiconfigurator package with its data, which this build "
-        "does not drive; export a profile to an .npz file and use the interpolated model."
-    )

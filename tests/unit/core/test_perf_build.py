@@ -66,7 +66,7 @@ def test_constant_draws_differ_by_run_seed_and_by_rank_only() -> None:
         ({"type": "interpolated"}, 'takes exactly one option, "path"'),
         ({"type": "interpolated", "path": 3}, 'takes exactly one option, "path"'),
         ({"type": "interpolated", "path": "x.npz", "scale": 1}, 'takes exactly one option, "path"'),
-        ({"type": "aiconfigurator"}, "needs the aiconfigurator package"),
+        ({"type": "aiconfigurator"}, "timing_model aiconfigurator needs the option model"),
     ],
 )
 def test_wrong_model_is_refused_with_a_sentence(timing: dict[str, Any], sentence: str) -> None:
