@@ -107,7 +107,8 @@ function placeOf(stage, one, nowMs, request, typicalMs) {
 function transferShare(one, nowMs, typicalMs) {
   const began = one.timeline.findLast((step) => /transfer|claimed/.test(step.event))?.at_ms;
   const takes = one.source?.transfer_delay_ms ?? typicalMs;
-  return began === undefined || !takes ? null : (nowMs - began) / takes;
+  if (began === undefined) return 0;
+  return takes ? (nowMs - began) / takes : null;
 }
 
 /** How long the latest transfer that is over took: a guess for those under way. */
