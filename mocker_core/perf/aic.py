@@ -25,6 +25,7 @@ _NAMES = (
     "fmha_quant_mode",
 )
 _SIZES = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+OPTIONS = (*_NAMES, *_SIZES)
 _ASIDE = "choose another model, such as polynomial"
 _KEPT_ANSWERS = 4096
 
@@ -104,8 +105,7 @@ def _checked(options: Mapping[str, object]) -> dict[str, str | int]:
             checked[name] = value
         else:
             raise ArgumentError(
-                f"timing_model aiconfigurator has no option {name}; its options are "
-                f"{', '.join((*_NAMES, *_SIZES))}."
+                f"timing_model aiconfigurator has no option {name}; its options are {', '.join(OPTIONS)}."
             )
     for name in _REQUIRED:
         if name not in checked:

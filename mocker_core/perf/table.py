@@ -9,7 +9,7 @@ from zipfile import BadZipFile, ZipFile
 from mocker_core.errors import ArgumentError
 from mocker_core.perf.model import PassWork
 
-_ARRAYS = {
+ARRAYS = {
     "prefill_isl": 1,
     "prefill_ttft_ms": 1,
     "decode_active_kv_tokens": 1,
@@ -78,13 +78,13 @@ def _load(path: str) -> dict[str, Any]:
         with ZipFile(path):  # a single .npy array or a damaged file ends here
             pass
         with numpy.load(path, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in _ARRAYS if name in data.files}
+            arrays = {name: data[name] for name in ARRAYS if name in data.files}
     except (OSError, ValueError, BadZipFile) as error:
         raise ArgumentError(f"timing_model.path {path!r} is not a readable .npz file: {error}.") from None
-    for name, dimensions in _ARRAYS.items():
+    for name, dimensions in ARRAYS.items():
         if name not in arrays:
             raise ArgumentError(
-                f"timing_model.path {path!r} lacks the array {name}; it needs {', '.join(_ARRAYS)}."
+                f"timing_model.path {path!r} lacks the array {name}; it needs {', '.join(ARRAYS)}."
             )
         array = arrays[name]
         right = array.ndim == dimensions and array.size and array.dtype.kind in "iuf"

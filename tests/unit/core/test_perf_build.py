@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mocker_core.errors import ArgumentError
-from mocker_core.perf.build import build_perf_model
-from mocker_core.perf.model import ConstantModel, FixedModel, PolynomialModel
+from mocker_core.perf import aic, table
+from mocker_core.perf.build import TIMING_MODELS, build_perf_model
+from mocker_core.perf.model import ConstantArgs, ConstantModel, FixedModel, PolynomialModel
 from tests.factories import make_args, make_core, make_request
 from tests.unit.core.test_perf_model import prompt, work
 
@@ -88,3 +90,11 @@ def test_prefill_is_divided_by_speedup_and_decode_by_the_product_and_zero_scales
     second = core.execute_pass(first.end_ms)
     assert first.end_ms == prefill_ms
     assert second.end_ms - first.end_ms == decode_ms
+
+
+def test_document_names_every_model_and_option() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "timing-models.md").read_text(encoding="utf-8")
+    assert [name for name in TIMING_MODELS if f"\n## {name}" not in page] == []
+    assert [
+        name for name in (*ConstantArgs._fields, *aic.OPTIONS, *table.ARRAYS) if f"`{name}`" not in page
+    ] == []
