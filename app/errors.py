@@ -39,6 +39,7 @@ _OPENAI_TYPES = {
     403: "permission_error",
     429: "rate_limit_exceeded",
 }
+_LONGEST_MESSAGE = 1000
 
 
 class ApiError(Exception):
@@ -74,16 +75,21 @@ class ApiError(Exception):
 
 def bad_request(message: str, param: str | None = None, *, code: str | None = None) -> ApiError:
     """400 for a value that was understood but is not allowed."""
-    return ApiError(400, message, param=param, code=code)
+    return ApiError(400, _shortened(message), param=param, code=code)
 
 
 def schema_error(message: str, param: str | None) -> ApiError:
     """400 for a body that does not have the right shape (never FastAPI's 422)."""
-    return ApiError(400, message, param=param, vllm_type="Bad Request", in_body=True)
+    return ApiError(400, _shortened(message), param=param, vllm_type="Bad Request", in_body=True)
 
 
 def model_not_found(name: str) -> ApiError:
-    return ApiError(404, f"The model `{name}` does not exist.", param="model", code="model_not_found")
+    return ApiError(404, f"The model `{name:.256}` does not exist.", param="model", code="model_not_found")
+
+
+def _shortened(message: str) -> str:
+    """A huge value of the client's does not come back to it, nor into logs."""
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
 
 
 def context_too_long(
