@@ -18,8 +18,8 @@ from mocker_core.errors import ArgumentError
 
 # name: (module with main(argv) -> exit status, line of help)
 _SUBCOMMANDS: dict[str, tuple[str, str]] = {
-    "replay": ("app.replay_cli", "replay a trace through the engine in virtual time"),
-    "compare": ("app.replay_compare", "say what changed between two replay reports"),
+    "replay": ("app.replay.cli", "replay a trace through the engine in virtual time"),
+    "compare": ("app.replay.compare", "say what changed between two replay reports"),
     "route": ("app.route.cli", "route requests over prefill and decode servers"),
     "demo": ("app.route.demo", "start a prefill and a decode server with a router"),
 }

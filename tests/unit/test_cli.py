@@ -85,9 +85,9 @@ def test_refusal_of_a_running_command_is_told_the_same_way(
 
 def test_subcommand_gets_the_remaining_words(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[list[str]] = []
-    module = ModuleType("app.replay_cli")
+    module = ModuleType("app.replay.cli")
     module.main = lambda words: received.append(words) or 3  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "app.replay_cli", module)
+    monkeypatch.setitem(sys.modules, "app.replay.cli", module)
     assert main(["replay", "trace", "--report", "x"]) == 3
     assert received == [["trace", "--report", "x"]]
 
@@ -96,9 +96,9 @@ def test_interrupt_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> 
     def interrupt(words: list[str]) -> int:
         raise KeyboardInterrupt
 
-    module = ModuleType("app.replay_cli")
+    module = ModuleType("app.replay.cli")
     module.main = interrupt  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "app.replay_cli", module)
+    monkeypatch.setitem(sys.modules, "app.replay.cli", module)
     assert main(["replay"]) == 130
 
 

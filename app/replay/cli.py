@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from app.replay_html import write_report
-from app.replay_output import ProgressBar, render_table, write_json, write_rows
-from app.replay_timeline import LoadRecorder
+from app.replay.html import write_report
+from app.replay.output import ProgressBar, render_table, write_json, write_rows
+from app.replay.timeline import LoadRecorder
 from app.timeline.replay_trace import ReplayTrace
 from mocker_core.engine.offline import OfflineReplay, PassObserver, ReplayWorker
 from mocker_core.engine.offline_disagg import DisaggregatedReplay

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.cli import main
-from app.replay_compare import compare
+from app.replay.compare import compare
 
 A: dict[str, Any] = {
     "completed": 10,
@@ -113,3 +113,10 @@ def test_mistake_is_one_sentence(
 def test_negative_threshold_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--threshold", "-1", *_files(tmp_path)]) == 2
     assert "--threshold is -1.0" in capsys.readouterr().err
+
+
+def test_change_of_ten_times_or_more_is_told_as_a_factor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *_files(tmp_path, p99_ttft_ms=4710.0)]) == 0
+    assert "x 47.1  worse" in capsys.readouterr().out

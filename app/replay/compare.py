@@ -130,7 +130,10 @@ def _number(value: float | None) -> str:
 
 
 def _percent(change: Change) -> str:
-    return "" if change.percent is None else f"{change.percent:+.2f} %"
+    """A percentage, or from ten times on the factor, which says more."""
+    if change.percent is None:
+        return ""
+    return f"x {1 + change.percent / 100:,.1f}" if change.percent >= 900 else f"{change.percent:+.2f} %"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.cli import main
-from app.replay_output import ProgressBar
+from app.replay.output import ProgressBar
 from mocker_core.engine.replay_report import DISAGGREGATED_ROW_KEYS, ROW_KEYS
 from tests.shared_cases import load_bundled_case, row_differences
 
@@ -167,7 +167,7 @@ def test_progress_bar_is_silent_without_a_terminal() -> None:
 def test_progress_bar_shows_requests_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
-    monkeypatch.setattr("app.replay_output._REDRAW_S", 0.0)
+    monkeypatch.setattr("app.replay.output._REDRAW_S", 0.0)
     with ProgressBar(4, stream) as bar:
         bar.advance(1)
     assert "1/4 requests" in stream.getvalue()

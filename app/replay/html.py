@@ -1,6 +1,6 @@
 """`mocker replay --html`: one self-contained page about a replay, with its charts as inline SVG.
 
-Owns which charts there are and what they show. The drawing is `replay_svg`'s, the page's frame is a template.
+Owns which charts there are and what they show. The drawing is `svg`'s, the page's frame is a template.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from string import Template
 
 from app import __version__
-from app.replay_output import Number, write_text
-from app.replay_svg import WIDE, Area, Span, distribution, duration, points, short, spans, stacked
-from app.replay_timeline import LoadPoint, PoolLoad
+from app.replay.output import Number, write_text
+from app.replay.svg import WIDE, Area, Span, distribution, duration, points, short, spans, stacked
+from app.replay.timeline import LoadPoint, PoolLoad
 from mocker_core.engine.replay_report import QUANTILES, ReplayRow
 
 _ROWS_DRAWN = 180
@@ -53,7 +53,7 @@ def build_report(
         _section("Prefix reuse", *_reuse(completed)),
         _section("Requests", *_requests(rows, end_ms)),
     ]
-    template = Template(files("app.templates").joinpath("replay_report.html").read_text(encoding="utf-8"))
+    template = Template(files("app.replay").joinpath("report.html").read_text(encoding="utf-8"))
     return template.substitute(title=escape(title), version=__version__, body="\n".join(body))
 
 

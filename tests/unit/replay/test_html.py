@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
-from app.replay_html import build_report
-from app.replay_svg import Area, Scale, distribution, duration, stacked
-from app.replay_timeline import MAX_BINS, LoadRecorder
+from app.replay.html import build_report
+from app.replay.svg import Area, Scale, distribution, duration, stacked
+from app.replay.timeline import MAX_BINS, LoadRecorder
 from mocker_core.engine.offline import OfflineReplay
 from mocker_core.engine.replay_report import summarize
 from mocker_core.engine_args import MockEngineArgs

@@ -1,1 +1,0 @@
-"""Files of pages; package data."""
