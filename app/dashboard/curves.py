@@ -50,7 +50,10 @@ class Curves(RecordListener):
     """Only seconds in which something happened are kept, at most as many as a minute has."""
 
     def __init__(self) -> None:
-        self._seconds: deque[Second] = deque(maxlen=SECONDS_KEPT + 1)
+        # Points of seconds that nothing is added to any more.
+        self._points: dict[int, dict[str, Any]] = {}
+        self._newest = Second(0)
+        self._seconds: deque[Second] = deque([self._newest], maxlen=SECONDS_KEPT + 1)
         self.ended_total = 0
 
     def on_pass(self, facts: PassFacts, result: EnginePassResult) -> None:
@@ -80,10 +83,13 @@ class Curves(RecordListener):
     def points(self, now_ms: float) -> list[dict[str, Any]]:
         """One point per full second of the last minute, oldest first; the second under way is left out."""
         this = int(now_ms // 1000)
+        first = max(0, this - SECONDS_KEPT)
         known = {second.at: second for second in self._seconds}
-        return [
-            _point(known.get(at) or Second(at), this - at) for at in range(max(0, this - SECONDS_KEPT), this)
-        ]
+        points = {
+            at: self._points.get(at) or _point(known.get(at) or Second(at)) for at in range(first, this)
+        }
+        self._points = {at: point for at, point in points.items() if at < this - 1}
+        return [{"ago_s": this - at, **point} for at, point in points.items()]
 
     def hit_share(self, now_ms: float) -> float | None:
         """Of the prompt tokens admitted in the last minute, the share found in the cache."""
@@ -95,16 +101,19 @@ class Curves(RecordListener):
     def _second(self, at_ms: float) -> Second:
         """The second of this time; a little earlier than the newest is possible with several ranks."""
         at = int(at_ms // 1000)
+        newest = self._newest
+        if at == newest.at:
+            return newest
         seconds = self._seconds
-        if not seconds or at > seconds[-1].at:
-            seconds.append(Second(at))
-            return seconds[-1]
+        if at > newest.at:
+            newest = self._newest = Second(at)
+            seconds.append(newest)
+            return newest
         return next((second for second in reversed(seconds) if second.at <= at), seconds[0])
 
 
-def _point(second: Second, ago_s: int) -> dict[str, Any]:
+def _point(second: Second) -> dict[str, Any]:
     return {
-        "ago_s": ago_s,
         "ttft_p50_ms": second.ttft_ms.quantile(0.5),
         "ttft_p99_ms": second.ttft_ms.quantile(0.99),
         "itl_p50_ms": second.gaps_ms.quantile(0.5),

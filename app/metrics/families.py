@@ -43,8 +43,9 @@ LATENCY_S = (
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
     *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
-ITERATION_TOKENS = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
-PARAMS_N = (1.0, 2.0, 5.0, 10.0, 20.0)
+# Bounds of counts are integers, which compare faster with what is counted.
+ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+PARAMS_N = (1, 2, 5, 10, 20)
 LATENESS_S = tuple(bound / 1000 for bound in BOUNDS_MS)
 
 WAITING_REASONS = ("capacity", "deferred")
@@ -67,15 +68,15 @@ CACHE_CONFIG = (
 )
 
 
-def token_buckets(most_tokens: int) -> tuple[float, ...]:
+def token_buckets(most_tokens: int) -> tuple[int, ...]:
     """1, 2, 5, 10, 20, 50, ... up to `most_tokens`."""
-    buckets: list[float] = []
+    buckets: list[int] = []
     power = 1
     while True:
         for step in (1, 2, 5):
             if step * power > most_tokens:
                 return tuple(buckets)
-            buckets.append(float(step * power))
+            buckets.append(step * power)
         power *= 10
 
 
@@ -120,7 +121,7 @@ def _vllm_counters() -> list[Family]:
     ]
 
 
-def _vllm_histograms(tokens: tuple[float, ...]) -> list[Family]:
+def _vllm_histograms(tokens: Sequence[float]) -> list[Family]:
     return [
         _histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", tokens),
         _histogram("vllm:request_generation_tokens", "Generated tokens of a request.", tokens),

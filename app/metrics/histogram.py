@@ -14,7 +14,7 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
+        self.sum: float = 0
         self.total = 0
 
     def quantile(self, q: float) -> float | None:

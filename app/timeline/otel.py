@@ -112,6 +112,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         found["gen_ai.latency.time_in_queue"] = (record.admitted_us - spans.start_us) / 1e6
     if record.first_token_us is not None:
         found["gen_ai.latency.time_to_first_token"] = (record.first_token_us - spans.start_us) / 1e6
-    for phase, name in ((Phase.PREFILL, "prefill"), (Phase.DECODE, "decode")):
-        found[f"gen_ai.latency.time_in_model_{name}"] = spans.parts_us.get(phase, 0) / 1e6
+    parts_us = spans.parts_at(0.0)
+    for phase in (Phase.PREFILL, Phase.DECODE):
+        found[f"gen_ai.latency.time_in_model_{phase.value}"] = parts_us[phase] / 1e6
     return found

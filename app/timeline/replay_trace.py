@@ -65,13 +65,14 @@ class ReplayTrace:
             self._prefilling.add(event.request_id)
         # A pass tells of a request's further tokens by their gaps only.
         tokens = sum(count for _, count in result.gaps)
-        for signal in result.outputs:
-            if signal.request_id in self._prefilling:
-                self._prefilling.remove(signal.request_id)
-                self._spans(signal.request_id).enter(Phase.DECODE, result.end_ms)
-                if signal.request_id not in self._begun:
-                    self._begun.add(signal.request_id)
-                    tokens += 1
+        signalled = {request_id for request_id, _ in result.tokens}
+        signalled |= {signal.request_id for signal in result.ends}
+        for request_id in signalled & self._prefilling:
+            self._prefilling.remove(request_id)
+            self._spans(request_id).enter(Phase.DECODE, result.end_ms)
+            if request_id not in self._begun:
+                self._begun.add(request_id)
+                tokens += 1
         for facts in result.finished:
             self._finish(worker, facts, result.end_ms)
         self._write_pass(worker, result, tokens)

@@ -141,7 +141,14 @@ class RequestTracker(EngineObserver):
         if self._prefilling:
             self._end_prefills(result.end_ms)
         metrics = result.metrics
-        tokenless = sum(1 for facts in result.finished if facts.rejected or not facts.output_tokens)
+        # Hot: once per pass.
+        output_tokens = len(result.tokens) + len(result.ends)
+        for facts in result.finished:
+            if facts.rejected or not facts.output_tokens:
+                output_tokens -= 1
+        prefill_tokens = 0
+        for chunk in result.prefill_chunks:
+            prefill_tokens += chunk.tokens
         passed = PassFacts(
             dp_rank,
             result.start_ms,
@@ -149,8 +156,8 @@ class RequestTracker(EngineObserver):
             metrics.running_requests,
             metrics.waiting_requests,
             metrics.active_decode_blocks,
-            sum(chunk.tokens for chunk in result.prefill_chunks),
-            len(result.tokens) + len(result.ends) - tokenless,
+            prefill_tokens,
+            output_tokens,
             len(result.preempted),
         )
         self.passes.append(passed)
