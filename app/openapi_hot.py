@@ -25,6 +25,13 @@ _ERRORS = {
 }
 
 
+_MORE_ERRORS = {
+    ("delete", "/v1/models/{model}"): (403,),
+    ("post", "/v1/unload_lora_adapter"): (404,),
+    ("post", "/v1/load_lora_adapter"): (404,),
+}
+
+
 def add_hot_routes(document: dict[str, Any], routes: Sequence[HotRoute]) -> dict[str, Any]:
     """The same document with the hot routes in it, and every operation with its error answers."""
     types = {ErrorResponse}
@@ -41,8 +48,8 @@ def add_hot_routes(document: dict[str, Any], routes: Sequence[HotRoute]) -> dict
     for route in routes:
         paths.setdefault(route.path, {})["post"] = _operation(route)
     for path, operations in paths.items():
-        for operation in operations.values():
-            _add_errors(path, operation)
+        for method, operation in operations.items():
+            _add_errors(method, path, operation)
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     document["paths"] = dict(sorted(paths.items()))
     return document
@@ -73,7 +80,7 @@ def _operation(route: HotRoute) -> dict[str, Any]:
     }
 
 
-def _add_errors(path: str, operation: dict[str, Any]) -> None:
+def _add_errors(method: str, path: str, operation: dict[str, Any]) -> None:
     responses = operation["responses"]
     takes_input = "422" in responses or "requestBody" in operation or operation.get("parameters")
     responses.pop("422", None)
@@ -86,6 +93,9 @@ def _add_errors(path: str, operation: dict[str, Any]) -> None:
         wanted.append(404)
     if path in ("/health", "/ping"):
         wanted.append(503)
+    if path.startswith("/admin/handoff") and method == "post":
+        wanted.append(409)
+    wanted += _MORE_ERRORS.get((method, path), ())
     for status in wanted:
         responses.setdefault(str(status), _error(status))
     operation["responses"] = dict(sorted(responses.items()))
