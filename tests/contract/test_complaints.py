@@ -165,7 +165,7 @@ def test_leaving_the_queue_harms_no_running_request() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_limit_over_the_window_is_refused_with_both_numbers(name: str, stream: bool) -> None:
     async def test(client: AsgiClient, state: AppState) -> None:
-        got = await client.post(CHAT, chat(stream=stream, **{name: 300}))
+        got = await client.post(CHAT, chat() | {"stream": stream, name: 300})
         assert got.status == 400
         message = got.json()["error"]["message"]
         assert message.startswith(

@@ -1,6 +1,7 @@
 """Answers byte for byte. `python -m tests.contract.test_golden_streams` writes them anew; review them.
 
-Echo mode and a fixed request id make them independent of prose; creation time and token ids are masked.
+Echo mode and a fixed request id make them independent of prose; what depends on the clock or on the
+vocabulary is masked.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pytest
@@ -15,6 +17,12 @@ import pytest
 from tests.harness.asgi_stream import serving
 from tests.unit.app.serving_fixtures import chat, make_app
 
+MASKS = [
+    (rb'"created":\d+', b'"created":0'),
+    (rb'"token_ids":\[\d+\]', b'"token_ids":[0]'),
+    (rb"-\d+\.\d+(e-\d+)?", b"-0.5"),
+    (rb"chatcmpl-tool-[0-9a-f]{32}", b"chatcmpl-tool-0"),
+]
 GOLDEN = Path(__file__).parent / "golden"
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 USAGE = {"include_usage": True}
@@ -47,6 +55,27 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "error_tool_choice": (CHAT, chat(tool_choice="auto")),
     "error_response_format": (CHAT, chat(response_format={"type": "json_schema"})),
     "error_length": (CHAT, chat("hi", max_tokens=10**9)),
+    "chat_stream_logprobs": (CHAT, chat("one two", logprobs=True, stream=True)),
+    "text_stream_logprobs": (TEXT, {"prompt": "one two", "logprobs": 0, "stream": True}),
+    "text_whole_logprobs": (TEXT, {"prompt": "one two", "logprobs": 0, "echo": True}),
+}
+# What only written answers say alike on every day: reasoning, text before calls, several calls.
+FIXTURES = """
+- match: {user: think}
+  answer: {reasoning: "Let me see.", text: "Two."}
+- match: {user: both}
+  answer:
+    text: "Look:"
+    tool_calls: [{name: weather, arguments: {city: Oslo}}, {name: clock, arguments: {}}]
+- match: {user: limit}
+  answer: {error: {status: 429, message: "Slow down.", code: too_fast}}
+"""
+WRITTEN_CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat_whole_reasoning": (CHAT, chat("think")),
+    "chat_stream_reasoning": (CHAT, chat("think", stream=True, stream_options=USAGE)),
+    "chat_stream_reasoning_hidden": (CHAT, chat("think", include_reasoning=False, stream=True)),
+    "chat_stream_text_and_calls": (CHAT, chat("both", stream=True)),
+    "error_fixture": (CHAT, chat("limit", stream=True)),
 }
 
 
@@ -54,17 +83,27 @@ def answers(profile: str) -> dict[str, bytes]:
     """Every case's status line and body in one profile."""
 
     async def main() -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        app = make_app(content="echo", wire_profile=profile, enable_prefix_caching=False, max_model_len=4096)
-        async with serving(app) as client:
-            for name, (path, body) in CASES.items():
-                got = await client.post(path, body, {"X-Request-Id": "golden"})
-                masked = re.sub(rb'"created":\d+', b'"created":0', got.body)
-                masked = re.sub(rb'"token_ids":\[\d+\]', b'"token_ids":[0]', masked)
-                found[name] = b"%d\n%s" % (got.status or 0, masked)
-        return found
+        found = await ask(CASES, content="echo", wire_profile=profile)
+        with NamedTemporaryFile("w", suffix=".yaml") as fixtures:
+            fixtures.write(FIXTURES)
+            fixtures.flush()
+            written = {"content": "fixtures", "content_path": fixtures.name}
+            return found | await ask(WRITTEN_CASES, **written, wire_profile=profile)
 
     return asyncio.run(main())
+
+
+async def ask(cases: dict[str, tuple[str, dict[str, Any]]], **settings: Any) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    app = make_app(enable_prefix_caching=False, max_model_len=4096, **settings)
+    async with serving(app) as client:
+        for name, (path, body) in cases.items():
+            got = await client.post(path, body, {"X-Request-Id": "golden"})
+            masked = got.body
+            for what, instead in MASKS:
+                masked = re.sub(what, instead, masked)
+            found[name] = b"%d\n%s" % (got.status or 0, masked)
+    return found
 
 
 def path_of(profile: str, name: str) -> Path:

@@ -195,10 +195,10 @@ def test_logprobs_come_with_include(client: OpenAI) -> None:
     ask: Any = {"model": "mocker", "input": "Hi", "max_output_tokens": 4, "top_logprobs": 2}
     ask |= {"include": ["message.output_text.logprobs"]}
     made = client.responses.create(**ask)
-    part = made.output[0].content[0]  # type: ignore[union-attr] # a message
-    assert part.type == "output_text"  # type: ignore[union-attr] # a text
-    assert part.logprobs  # type: ignore[union-attr] # a text
-    assert all(len(entry.top_logprobs) == 2 for entry in part.logprobs)  # type: ignore[union-attr] # a text
+    part = made.output[0].content[0]
+    assert part.type == "output_text"
+    assert part.logprobs
+    assert all(len(entry.top_logprobs) == 2 for entry in part.logprobs)
 
 
 def test_errors_are_the_sdks_exceptions(client: OpenAI) -> None:

@@ -53,7 +53,7 @@ def test_streams_have_data_lines_and_blank_lines_only(path: str, profile: str) -
 def test_the_sdk_reads_streams_with_comments_in_them(server: LiveServer) -> None:
     raw = httpx.post(f"{server.url}{CHAT}", json={**ASK, "stream": True}, headers={"X-Mocker-TTFT-Ms": "150"})
     assert raw.content.startswith(b": ping\n\n: ping\n\n")
-    slow = {"extra_headers": {"X-Mocker-TTFT-Ms": "150", "X-Mocker-ITL-Ms": "40"}}
+    slow: Any = {"extra_headers": {"X-Mocker-TTFT-Ms": "150", "X-Mocker-ITL-Ms": "40"}}
     with sdk(server, max_retries=0, _strict_response_validation=True) as client:
         assert len(list(client.chat.completions.create(**ASK, stream=True, **slow))) >= 5
         events = list(

@@ -148,7 +148,7 @@ def test_unknown_handoff_is_a_404(prefill: LiveServer) -> None:
 
 
 def test_reserve_in_mid_pass_is_accepted_at_once_and_granted_at_the_boundary() -> None:
-    slow = {"timing_model": {"type": "fixed", "prefill_ms": 2000, "decode_ms": 2000}}
+    slow: dict[str, Any] = {"timing_model": {"type": "fixed", "prefill_ms": 2000, "decode_ms": 2000}}
     with LiveServer(disaggregation_mode="decode", **slow) as decode:
         now_ms = decode.state.engine.now_ms
         tell(decode, "handoff/destination/reserve", request={**HI, "max_tokens": 1}, handoff_id="first")

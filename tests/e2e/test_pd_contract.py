@@ -219,7 +219,7 @@ def test_parameters_that_ask_for_nothing_are_a_plain_request(
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_plain_request_to_a_role_server_pays_for_both_phases(role: str) -> None:
-    slow = {"timing_model": {"type": "fixed", "prefill_ms": 150, "decode_ms": 50}}
+    slow: dict[str, Any] = {"timing_model": {"type": "fixed", "prefill_ms": 150, "decode_ms": 50}}
     with LiveServer(disaggregation_mode=role, **slow) as server:
         began_ms = server.state.engine.now_ms()
         assert ask(server, None, max_tokens=3).status_code == 200
@@ -266,7 +266,7 @@ def test_transfer_takes_its_modelled_time_and_no_token_comes_before() -> None:
 
 
 def test_destination_missing_moves_only_what_the_destination_lacks() -> None:
-    mode = {"kv_transfer_timing_mode": "destination_missing", "kv_bytes_per_token": 1000}
+    mode: dict[str, Any] = {"kv_transfer_timing_mode": "destination_missing", "kv_bytes_per_token": 1000}
     with (
         LiveServer(disaggregation_mode="prefill", **FAST, **mode) as prefill,
         LiveServer(disaggregation_mode="decode", **FAST, **mode) as decode,
@@ -292,7 +292,7 @@ def test_client_that_leaves_during_the_transfer_frees_both_sides() -> None:
 
 
 def test_client_that_leaves_during_the_prefill_leaves_nothing_held(decode: LiveServer) -> None:
-    slow = {"timing_model": {"type": "fixed", "prefill_ms": 600, "decode_ms": 1}}
+    slow: dict[str, Any] = {"timing_model": {"type": "fixed", "prefill_ms": 600, "decode_ms": 1}}
     with LiveServer(disaggregation_mode="prefill", **slow) as prefill:
         with pytest.raises(httpx.ReadTimeout):
             body = {**BODY, "max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.timeline.tracker import tracker_of
 from tests.harness.live_server import LiveServer
 from tests.harness.scrape import Samples, parse, total
 
@@ -137,6 +138,7 @@ def test_sums_equal_what_the_clients_were_told() -> None:
         data_parallel_size=2,
     ) as server:
         clients, samples, left = asyncio.run(run_mix(server.url))
+        assert server.call(lambda: len(tracker_of(server.state).live)) == 0
     told = clients.told
     # Some were done before the server heard that their client had left.
     done = [timeline for timeline in left if timeline["state"] == "completed"]

@@ -51,6 +51,8 @@ def test_transfer_has_its_part_and_its_tokens() -> None:
     usage = answer.json()["usage"]
     prompt = usage["prompt_tokens"]
     assert total(held, "mocker:handoff_holds") == 1
+    assert total(held, "mocker:kv_blocks", state="reserved") == -(-prompt // 16)
+    assert total(held, "mocker:kv_blocks", state="active") == 0
     assert (source["prompt_tokens"], source["output_tokens"]) == (prompt, 1)
     assert source["handoff"]["outcome"] == "released"
 

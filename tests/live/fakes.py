@@ -25,6 +25,7 @@ from mocker_core.commands import (
     Submitted,
     TickEffects,
 )
+from mocker_core.engine.pricing import Pricing
 from mocker_core.engine_args import MockEngineArgs
 from mocker_core.errors import RequestError
 from mocker_core.events import (
@@ -142,6 +143,17 @@ class FakeCore:
     def next_deadline_ms(self) -> float | None:
         return self.deadline_ms
 
+    def reset_prefix_cache(self, now_ms: float) -> bool:
+        self.log.append(("reset", now_ms))
+        return not self.left
+
+    def preempt_all(self, now_ms: float) -> int:
+        self.log.append(("preempt", now_ms))
+        return len(self.left)
+
+    def reprice(self, pricing: Pricing) -> None:
+        self.log.append(("reprice",))
+
     def take_kv_events(self) -> tuple[KvEvent, ...]:
         events, self._kv_events = tuple(self._kv_events), []
         return events
@@ -246,8 +258,8 @@ class RecordingListener:
         self.log = log
         self.now_ms = now_ms
         self.gone: set[RequestId] = set()
-        self.tokens: dict[RequestId, list[float]] = {}
-        self.published_ms: dict[RequestId, list[float]] = {}
+        self.tokens: dict[str, list[float]] = {}
+        self.published_ms: dict[str, list[float]] = {}
         self.ended: dict[RequestId, int] = {}
         self.dead: list[tuple[int, list[RequestId], str]] = []
         self.metrics: list[MockerMetrics] = []

@@ -44,19 +44,20 @@ def make_engine(**args: Any) -> tuple[MockEngine, RecordingListener]:
 def test_startup_time_passes_before_the_engine_is_ready() -> None:
     async def main() -> None:
         engine, _ = make_engine(startup_time=2.5)
-        assert engine.state is EngineState.STARTING
+        states = [engine.state]
         assert engine.metrics(0).total_blocks == 16384
         start = asyncio.get_running_loop().create_task(engine.start())
         await sleep_ms(2499)
-        assert engine.state is EngineState.STARTING
+        states.append(engine.state)
         with pytest.raises(EngineDeadError, match="still starting"):
             engine.submit(make_request("a"))
         engine.cancel_soon(A)
         await start
         assert engine.now_ms() == 2500.0
-        assert engine.state is EngineState.READY
+        states.append(engine.state)
         await engine.stop()
-        assert engine.state is EngineState.DEAD
+        states.append(engine.state)
+        assert states == [EngineState.STARTING, EngineState.STARTING, EngineState.READY, EngineState.DEAD]
 
     run_virtual(main())
 
@@ -332,7 +333,7 @@ def test_cancel_command_reaches_a_request_that_is_still_in_the_intake() -> None:
 @pytest.mark.parametrize("bad", [{"tokens": ()}, {"max_output_tokens": -1}])
 def test_request_that_no_rank_can_take_is_refused_to_its_sender(bad: dict[str, Any]) -> None:
     async def scenario(live: Live) -> None:
-        values = {"request_id": A, "tokens": (1,), "max_output_tokens": 1} | bad
+        values: dict[str, Any] = {"request_id": A, "tokens": (1,), "max_output_tokens": 1} | bad
         with pytest.raises(RequestError, match="at least 1 prompt token"):
             live.engine.submit(DirectRequest(**values))
         live.submit("a")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,9 @@ class Pair:
         for listener in self.listeners:
             listener.tell = self.driver.observe_lifecycle
 
-    async def run(self, meanwhile: Callable[[Pair], Awaitable[None]] | None = None) -> HandoffAction:
+    async def run(
+        self, meanwhile: Callable[[Pair], Coroutine[Any, Any, None]] | None = None
+    ) -> HandoffAction:
         await self.prefill.start()
         await self.decode.start()
         async with asyncio.TaskGroup() as group:
@@ -219,7 +222,8 @@ def drive(timeout_ms: float = 1000.0, **answers: Ack | float) -> tuple[HandoffAc
 
 @pytest.mark.parametrize("step", ["submit_prefill", "reserve", "activate"])
 def test_lost_acknowledgement_is_followed_by_cancels(step: str) -> None:
-    end, ends, _ = drive(**{step: Ack(LOST, "Nobody answered.")})
+    answers: dict[str, Any] = {step: Ack(LOST, "Nobody answered.")}
+    end, ends, _ = drive(**answers)
     assert (end.outcome, end.reason) == (HandoffOutcome.FAILED, "Nobody answered.")
     assert ends.calls[-1] == "cancel"
 

@@ -24,7 +24,7 @@ from mocker_core.commands import (
     Submitted,
 )
 from mocker_core.engine.core import EngineCore
-from mocker_core.engine_args import MockEngineArgs
+from mocker_core.engine_args import MockEngineArgs, WorkerType
 from mocker_core.errors import MockerError
 from mocker_core.events import DestinationExpired, SourceExpired
 from mocker_core.live.engine import MockEngine
@@ -99,7 +99,7 @@ class Ledger:
             return
 
 
-async def play(steps: list[tuple[Any, ...]], make_core: Callable[..., LiveCore], worker: str) -> None:
+async def play(steps: list[tuple[Any, ...]], make_core: Callable[..., LiveCore], worker: WorkerType) -> None:
     args = MockEngineArgs(
         worker_type=worker,
         max_num_seqs=2,
@@ -213,8 +213,10 @@ class CountingCore:
 
 
 @settings(max_examples=60)
-@given(steps=st.lists(STEPS, max_size=40), worker=st.sampled_from(["aggregated", "prefill", "decode"]))
-def test_real_core_ends_every_accepted_request_once_and_holds_nothing(steps: list[Any], worker: str) -> None:
+@given(steps=st.lists(STEPS, max_size=40), worker=st.sampled_from(WorkerType))
+def test_real_core_ends_every_accepted_request_once_and_holds_nothing(
+    steps: list[Any], worker: WorkerType
+) -> None:
     run_virtual(play(steps, EngineCore, worker))
 
 

@@ -195,7 +195,9 @@ def test_stop_of_a_paused_engine_tells_every_request() -> None:
 def test_call_runs_on_the_core_with_the_engine_s_time_and_returns_its_value() -> None:
     async def scenario(live: Live) -> None:
         await sleep_ms(7)
-        assert await live.engine.call_core(1, lambda core, now_ms: (core, now_ms)) == (live.cores[1], 7.0)
+        core, now_ms = await live.engine.call_core(1, lambda core, now_ms: (core, now_ms))
+        assert core is live.cores[1]
+        assert now_ms == 7.0
 
     run_live(scenario, dp_size=2)
 
@@ -319,8 +321,9 @@ def test_reset_during_a_request_is_refused_and_after_its_preemption_it_clears_an
             await sleep_ms(1)
 
     effects = run_real(scenario)
-    assert sum(len(e.detail) for e in effects if e.kind is EffectKind.OUTPUTS) == 6  # type: ignore[arg-type]
-    events = [event for e in effects if e.kind is EffectKind.KV_EVENTS for event in e.detail]  # type: ignore[attr-defined]
+    details: list[tuple[EffectKind, Any]] = [(effect.kind, effect.detail) for effect in effects]
+    assert sum(len(detail) for kind, detail in details if kind is EffectKind.OUTPUTS) == 6
+    events = [event for kind, detail in details if kind is EffectKind.KV_EVENTS for event in detail]
     cleared = next(place for place, event in enumerate(events) if isinstance(event, BlocksCleared))
     stored_again = [event for event in events[cleared:] if isinstance(event, BlocksStored)]
     assert stored_again[0].parent is None

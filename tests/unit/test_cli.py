@@ -23,7 +23,12 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ServeSettings]]:
         monkeypatch.delenv(name, raising=False)
     received: list[ServeSettings] = []
     module = ModuleType("app.serve")
-    module.run = lambda settings: received.append(settings) or 0  # type: ignore[attr-defined]
+
+    def run(settings: ServeSettings) -> int:
+        received.append(settings)
+        return 0
+
+    module.__dict__["run"] = run
     monkeypatch.setitem(sys.modules, "app.serve", module)
     yield received
 
@@ -86,7 +91,12 @@ def test_refusal_of_a_running_command_is_told_the_same_way(
 def test_subcommand_gets_the_remaining_words(monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[list[str]] = []
     module = ModuleType("app.replay.cli")
-    module.main = lambda words: received.append(words) or 3  # type: ignore[attr-defined]
+
+    def run(words: list[str]) -> int:
+        received.append(words)
+        return 3
+
+    module.__dict__["main"] = run
     monkeypatch.setitem(sys.modules, "app.replay.cli", module)
     assert main(["replay", "trace", "--report", "x"]) == 3
     assert received == [["trace", "--report", "x"]]

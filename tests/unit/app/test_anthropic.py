@@ -86,14 +86,15 @@ async def both(client: AsgiClient, body: dict[str, Any]) -> tuple[dict[str, Any]
 @settings(max_examples=25)
 def test_streamed_and_whole_messages_are_the_same(seed: int, limit: int, shape: str, interval: int) -> None:
     body = ask(seed=seed, max_tokens=limit)
-    body |= {
+    shapes: dict[str, dict[str, Any]] = {
         "text": {},
         "tools": {"tools": TOOLS, "tool_choice": {"type": "any"}},
         "schema": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
         "thinking": {"thinking": {"type": "adaptive"}},
         "hidden": {"thinking": {"type": "adaptive", "display": "omitted"}},
         "stop": {"stop_sequences": ["the", "a "]},
-    }[shape]
+    }
+    body |= shapes[shape]
 
     async def test(client: AsgiClient, state: AppState) -> None:
         whole, events = await both(client, body)

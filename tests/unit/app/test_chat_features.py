@@ -290,7 +290,8 @@ def test_image_as_a_text_is_400_and_empty_assistant_content_is_fine() -> None:
     async def test(client: AsgiClient, state: AppState) -> None:
         picture = {"role": "user", "content": [{"type": "image_url", "image_url": "http://x/y.png"}]}
         assert (await client.post(PATH, {"messages": [picture]})).status == 400
-        for empty in ("", None, []):
+        empties: tuple[Any, ...] = ("", None, [])
+        for empty in empties:
             said = [{"role": "assistant", "content": empty}, {"role": "user", "content": "hi"}]
             assert (await client.post(PATH, {"messages": said, "max_tokens": 2})).status == 200
 

@@ -131,7 +131,8 @@ def test_reader_gets_every_event_once_or_a_gap_that_counts_it(
     weights: list[int], capacity: int, max_weight: int, reads: set[int]
 ) -> None:
     ring: EventRing[int] = EventRing(capacity, max_weight=max_weight)
-    after, seen = 0, []
+    after = 0
+    seen: list[int | None] = []
 
     def read() -> int:
         batch = ring.read(after, 3)

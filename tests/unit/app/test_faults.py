@@ -14,7 +14,7 @@ from tests.harness.asgi_stream import AsgiClient, Exchange, serving
 from tests.unit.app.serving_fixtures import chat, make_app, served
 
 PATH = "/v1/chat/completions"
-LONG = {"max_tokens": 12, "ignore_eos": True, "seed": 1}
+LONG: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True, "seed": 1}
 
 
 @pytest.mark.parametrize("status", [400, 429, 500, 503, 529])

@@ -96,14 +96,15 @@ def check_deltas(events: list[dict[str, Any]]) -> None:
 @settings(max_examples=25)
 def test_streamed_and_whole_answers_are_the_same(seed: int, limit: int, shape: str, interval: int) -> None:
     body = ask(seed=seed, max_output_tokens=limit)
-    body |= {
+    shapes: dict[str, dict[str, Any]] = {
         "text": {},
         "tools": {"tools": TOOLS, "tool_choice": "required"},
         "schema": {"text": {"format": {"type": "json_schema", "name": "x", "schema": PARAMETERS}}},
         "reasoning": {"reasoning": {"effort": "high", "summary": "auto"}},
         "logprobs": {"include": ["message.output_text.logprobs"], "top_logprobs": 1},
         "stop": {"stop": ["the", "a "]},
-    }[shape]
+    }
+    body |= shapes[shape]
     reasons = {"thinking_ratio": 0.5} if shape == "reasoning" else None
 
     async def test(client: AsgiClient, state: AppState) -> None:

@@ -19,7 +19,7 @@ def test_preempted_requests_go_back_to_the_front_in_running_order() -> None:
     assert core.metrics().vllm_preemptions_total == 3
     assert_invariants(core)
     results = run_passes(core)
-    tokens = [signal.request_id for result in results for signal in result.outputs]
+    tokens: list[str] = [signal.request_id for result in results for signal in result.outputs]
     # Three tokens of each of the first three came before.
     assert {name: tokens.count(name) for name in "abcd"} == {"a": 2, "b": 2, "c": 2, "d": 5}
     assert_drained(core)

@@ -95,9 +95,9 @@ class World:
             for _ in range(1 + twice):
                 self.carry_out(() if lose else self.machine.observe(fact))
         else:
-            kind, outcome, fact = (self.source if name == "source" else self.destination).step(refuse)
+            kind, outcome, told = (self.source if name == "source" else self.destination).step(refuse)
             self.replies.append((kind, outcome))
-            self.facts += [fact] if fact is not None else []
+            self.facts += [told] if told is not None else []
 
     def settle(self) -> None:
         """Let everything in flight arrive; where that is not the end, the session's timer ends it."""

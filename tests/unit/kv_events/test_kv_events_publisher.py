@@ -209,7 +209,7 @@ def test_client_that_reads_no_replay_loses_nothing_and_delays_nobody() -> None:
         before = quick.last_sequence
         publisher.on_kv_events(0, [stored(messages)])
         assert quick.receive() == before + 1
-        answers = []
+        answers: list[bytes] = []
         while not answers or answers[-1] != b"\xff" * 8:
             assert slow.replay.poll(5000)
             answers.append(slow.replay.recv_multipart()[1])

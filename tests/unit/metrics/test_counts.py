@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from app.state import AppState
-from tests.harness.asgi_stream import AsgiClient
+from tests.harness.asgi_stream import AsgiClient, serving
 from tests.harness.scrape import Samples, parse, total
-from tests.unit.app.serving_fixtures import chat, served
+from tests.unit.app.serving_fixtures import chat, make_app, served
 
 
 async def scrape(client: AsgiClient) -> Samples:
@@ -98,7 +99,7 @@ def test_no_cache_no_queries() -> None:
 
 
 def test_scrape_needs_no_key() -> None:
-    async def test(client: AsgiClient, app: AppState) -> int:
+    async def test(client: AsgiClient, app: AppState) -> int | None:
         return (await client.get("/metrics")).status
 
     assert served(test, api_key=("k",)) == 200
@@ -114,3 +115,37 @@ def test_offload_tiers_are_shown_where_there_are_any() -> None:
     assert total(samples, "mocker:offload_blocks_capacity", tier="disk") == 64
     assert total(samples, "mocker:offload_bytes_total") >= 0
     assert all(not name.startswith("mocker:offload") for name, _ in served(test))
+
+
+def test_figures_are_given_while_the_engine_starts_and_after_it_died() -> None:
+    async def states(client: AsgiClient, app: AppState) -> dict[str, float]:
+        samples = await scrape(client)
+        names = ("starting", "ready", "dead")
+        assert (await client.get("/admin/events/dashboard?limit=1")).status == 200
+        return {name: total(samples, "mocker:engine_state", state=name) for name in names}
+
+    async def main() -> None:
+        app = make_app(startup_time=60.0)
+        state: AppState = app.state.mocker
+        async with serving(app) as client:
+            assert await states(client, state) == {"starting": 1, "ready": 0, "dead": 0}
+            await state.engine.stop()
+            assert await states(client, state) == {"starting": 0, "ready": 0, "dead": 1}
+
+    asyncio.run(main())
+
+
+def test_adapters_in_use_are_labels_of_lora_info() -> None:
+    async def test(client: AsgiClient, app: AppState) -> list[dict[str, str]]:
+        app.models.add_adapter("sql", "/adapters/sql")
+        body = chat(max_tokens=400, ignore_eos=True, stream=True, model="sql")
+        streams = [client.open("POST", "/v1/chat/completions", body) for _ in range(2)]
+        await streams[0].wait_for_bodies(3)
+        samples = await scrape(client)
+        for stream in streams:
+            stream.hang_up()
+            await stream.finished()
+        return [dict(labels) for name, labels in samples if name == "vllm:lora_requests_info"]
+
+    (labels,) = served(test, enable_lora=True, max_loras=2, max_num_seqs=1, speedup_ratio=50.0)
+    assert labels == {"max_lora": "2", "running_lora_adapters": "sql", "waiting_lora_adapters": "sql"}

@@ -13,7 +13,7 @@ from app.metrics.histogram import Histogram
     "value", [0.0, 1.0, 0.001, 2560.0, 100000.0, 1e6, 12345678.0, 1.7e9, 2e-7, float("inf")]
 )
 def test_numbers_are_written_as_prometheus_libraries_do(value: float) -> None:
-    assert number(value) == floatToGoString(value)
+    assert number(value) == floatToGoString(value)  # type: ignore[no-untyped-call]
 
 
 def test_text_parses_back_to_what_went_in() -> None:

@@ -11,7 +11,7 @@ from tests.harness.asgi_stream import AsgiClient
 from tests.unit.app.serving_fixtures import served
 
 ENGINE = {"model_name", "engine"}
-TOKENS_1000 = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
+TOKENS_1000: list[float] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
 ITL = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]
 TTFT = [
     *[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mocker_core.offload.lane import Lane
@@ -13,8 +15,8 @@ def ends(lane: Lane[str], now_ms: float) -> list[str]:
     return [transfer.job for transfer in lane.tick(now_ms)]
 
 
-def all_ends(lane: Lane[str]) -> list[tuple[str, float]]:
-    found = []
+def all_ends(lane: Lane[str]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
     while (deadline_ms := lane.next_deadline_ms()) is not None:
         found += [(job, pytest.approx(deadline_ms)) for job in ends(lane, deadline_ms)]
     return found

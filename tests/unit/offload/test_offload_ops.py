@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ def pushed_out(blocks: int = 3, **args: Any) -> Driver:
         ReserveDestination(HandoffId("push"), make_request("push", prompt=4 * (5 + blocks), output=0))
     )
     deadline_ms = driver.core.next_deadline_ms()
+    assert deadline_ms is not None
     assert deadline_ms == pytest.approx(driver.now_ms + blocks)
     driver.advance_to(deadline_ms)
     driver.apply(CancelDestination(HandoffId("push")))
@@ -145,7 +147,7 @@ def test_cancel_at_each_stage_frees_everything(when: str) -> None:
     driver.serve(ask("other", blocks=7, start=200))
     driver.receive(ask("again", blocks=3, start=100, output=5))
     request = driver.core.requests[RequestId("again")]
-    stages = {
+    stages: dict[str, Callable[[], bool]] = {
         "waiting_for_room": lambda: driver.core.pool.in_copy_blocks > 0,
         "parked": lambda: request.status is RequestStatus.WAITING_FOR_REMOTE_KVS,
         "half_way": lambda: request.status is RequestStatus.WAITING_FOR_REMOTE_KVS,

@@ -118,7 +118,9 @@ def test_times_are_the_same_in_every_run() -> None:
 
 
 def test_closed_loop_and_several_workers_end_with_tiers() -> None:
-    for options in ({"concurrency": 4}, {"num_workers": 2}, {"concurrency": 3, "num_workers": 2}):
+    both = {"concurrency": 3, "num_workers": 2}
+    choices: list[dict[str, Any]] = [{"concurrency": 4}, {"num_workers": 2}, both]
+    for options in choices:
         args = MockEngineArgs.from_mapping(ARGS | TIERS)
         run = OfflineReplay(prefix_trace(), args, trace_block_size=BLOCK, **options)
         run.run()

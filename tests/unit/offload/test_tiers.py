@@ -259,7 +259,7 @@ def test_coarse_tick_ends_a_chain_at_its_own_instants() -> None:
 
 def test_instant_links_move_blocks_in_no_time() -> None:
     names = ("g1_to_g2", "g2_to_g1", "g2_to_g3", "g3_to_g2")
-    instant = {f"bandwidth_{name}_gbps": 0.0 for name in names}
+    instant: dict[str, Any] = {f"bandwidth_{name}_gbps": 0.0 for name in names}
     tiers = make_tiers(num_g2_blocks=1, num_g3_blocks=1, **instant)
     tiers.copy_out(A, 7.0)
     tiers.copy_out(B, 7.0)

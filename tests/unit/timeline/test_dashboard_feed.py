@@ -20,9 +20,7 @@ SLOW = {"speedup_ratio": 20.0, "block_size": 16}
 def a_pass(
     curves: Curves, end_ms: float, tokens: int, gaps: list[tuple[float, int]], preempted: int = 0
 ) -> None:
-    result = EnginePassResult(
-        end_ms - 1, end_ms, [], [], MockerMetrics(0, 0, 1, 0.0, 0, 0, 0), True, gaps=gaps
-    )
+    result = EnginePassResult(end_ms - 1, end_ms, [], MockerMetrics(0, 0, 1, 0.0, 0, 0, 0), True, gaps=gaps)
     curves.on_pass(PassFacts(0, end_ms - 1, end_ms, 0, 0, 0, 0, tokens, preempted), result)
 
 

@@ -133,7 +133,8 @@ def test_trace_has_passes_and_nested_phases() -> None:
 def test_explained_stream_has_headers_and_a_field_in_its_last_chunk() -> None:
     async def test(client: AsgiClient, state: AppState) -> None:
         headers = {"x-mocker-explain": "1"}
-        for more in ({}, {"stream_options": {"include_usage": True}}):
+        choices: list[dict[str, Any]] = [{}, {"stream_options": {"include_usage": True}}]
+        for more in choices:
             body = chat(max_tokens=4, ignore_eos=True, stream=True, **more)
             stream = await client.request("POST", "/v1/chat/completions", body, headers)
             records = stream.records()
