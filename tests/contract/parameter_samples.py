@@ -17,6 +17,7 @@ TOOLS = [{"type": "function", "function": function} for function in FUNCTIONS]
 FLAT_TOOLS = [{"type": "function", **function} for function in FUNCTIONS]
 THINKING = {"chat_template_kwargs": {"enable_thinking": True}, "max_tokens": 60}
 LONG = {"max_tokens": 400}
+GUIDED = "vLLM since 0.12 ignores it; use structured_outputs"
 NOTHING_TO_SAMPLE = "answers are made up, so there is nothing to sample"
 
 
@@ -88,9 +89,9 @@ GENERATION: dict[str, Sample] = _MODEL | {
     "structured_outputs": _plain(
         {"choice": ["yes"]}, wrong={}, remark="json, json_object, regex, choice; no grammar"
     ),
-    "guided_json": _plain(STRICT, wrong="{"),
-    "guided_regex": _plain("a{3}", wrong="("),
-    "guided_choice": _plain(["yes"], wrong=[]),
+    "guided_json": _plain(STRICT, wrong="{", remark=GUIDED),
+    "guided_regex": _plain("a{3}", wrong="(", remark=GUIDED),
+    "guided_choice": _plain(["yes"], wrong=[], remark=GUIDED),
     "guided_grammar": _plain("root ::= x", "grammars are not simulated"),
     "guided_decoding_backend": _plain("xgrammar"),
     "guided_whitespace_pattern": _plain(" "),
