@@ -22,6 +22,13 @@ def block_identity(parent: BlockIdentity | None, tokens: Sequence[int]) -> Block
     return BlockIdentity(int.from_bytes(digest, "little"))
 
 
+def salted_root(salt: bytes) -> BlockIdentity | None:
+    """The parent of a sequence's first block: sequences with different salts share no identity."""
+    if not salt:
+        return None
+    return BlockIdentity(int.from_bytes(blake2b(salt, digest_size=8, key=b"salt").digest(), "little"))
+
+
 def token_hash(tokens: Sequence[int]) -> int:
     """64-bit hash of a block's own tokens alone, as KV events carry it."""
     digest = blake2b(array("I", tokens).tobytes(), digest_size=8).digest()

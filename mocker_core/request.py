@@ -37,8 +37,9 @@ class DirectRequest:
 
     Either `tokens` (uint32 ids) or `blocks` with `prompt_length` describes the prompt; `blocks` is
     how a trace replays without building tokens. `output_token_ids`, if given, is the planned
-    output, and its length replaces `max_output_tokens`. `local` marks a plain request on a
-    prefill or decode worker, priced as on an aggregated one (engine.md 4.4).
+    output, and its length replaces `max_output_tokens`. Requests of different `salt` share no KV
+    blocks (another adapter, another tenant); `blocks` have their own identities. `local` marks a
+    plain request on a prefill or decode worker, priced as on an aggregated one (engine.md 4.4).
     """
 
     request_id: RequestId
@@ -50,6 +51,7 @@ class DirectRequest:
     priority: int = 0
     arrival_timestamp_ms: float | None = None
     output_token_ids: Sequence[int] | None = None
+    salt: bytes = b""
     local: bool = False
 
     @property

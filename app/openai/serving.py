@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from app.admission_gate import AdmissionGate
 from app.dispatch import Sink
-from app.errors import ApiError, context_too_long, from_exception
+from app.errors import ApiError, bad_request, context_too_long, from_exception
 from app.faults import NO_CHANGE, faults_of
 from app.middleware import edge_of
 from app.openai.answer import RunGroup, send_error
@@ -247,9 +247,10 @@ def launch(
         answer.explainer = state.explainer
     if state.settings.otlp_endpoint is not None:
         answer.traceparent = context.headers.get(b"traceparent", b"").decode("latin-1")
+    salt = _salt(state, answer.model, context.cache_salt)
     try:
         for item in launches:
-            _submit(state, item, priority, context)
+            _submit(state, item, priority, salt, context)
     except BaseException:
         answer.cancel_all()
         raise
@@ -262,25 +263,35 @@ def _total_tokens(launches: Sequence[Launch]) -> int:
     return sum(prompts.values()) + sum(answers)
 
 
-def _submit(state: AppState, item: Launch, priority: int, context: SubmitContext) -> None:
+def _salt(state: AppState, model: str, cache_salt: str | None) -> bytes:
+    """What keeps KV blocks apart: an adapter's KV is not the base model's, and vLLM's cache_salt."""
+    adapter = model if state.models.is_adapter(model) else ""
+    if not adapter and not cache_salt:
+        return b""
+    return f"{adapter}\0{cache_salt or ''}".encode("utf-8", "surrogatepass")
+
+
+def _submit(state: AppState, item: Launch, priority: int, salt: bytes, context: SubmitContext) -> None:
     run = item.run
     run.arrival_ms = state.engine.now_ms()
     try:
-        _register_and_submit(state, item, priority, context)
+        _register_and_submit(state, item, priority, salt, context)
     except DuplicateIdError:
         # The engine has yet to let go of a request with this id, whose client left: take another one.
         run.request_id = _another(run.request_id)
-        _register_and_submit(state, item, priority, context)
+        _register_and_submit(state, item, priority, salt, context)
     run.outcome = Outcome.RUNNING
     for observer in state.observers:
         observer.on_request_start(run)
 
 
-def _register_and_submit(state: AppState, item: Launch, priority: int, context: SubmitContext) -> None:
+def _register_and_submit(
+    state: AppState, item: Launch, priority: int, salt: bytes, context: SubmitContext
+) -> None:
     run = item.run
     state.dispatcher.register(run.request_id, _sink(state, run, context))
     try:
-        state.submitter.submit(_direct_request(item, priority), run, context)
+        state.submitter.submit(_direct_request(item, priority, salt), run, context)
     except BaseException:
         state.dispatcher.forget(run.request_id)
         raise
@@ -296,7 +307,7 @@ def _sink(state: AppState, run: ChoiceRun, context: SubmitContext) -> Sink:
     return run if pace == NO_CHANGE else PacedSink(run, pace, pacer_of(state), context.cut_off)
 
 
-def _direct_request(item: Launch, priority: int) -> DirectRequest:
+def _direct_request(item: Launch, priority: int, salt: bytes) -> DirectRequest:
     run = item.run
     plan: OutputPlan | None = run.plan
     return DirectRequest(
@@ -308,6 +319,7 @@ def _direct_request(item: Launch, priority: int) -> DirectRequest:
         # vLLM's API: the lowest number goes first; the engine's queue: the highest.
         priority=-priority,
         arrival_timestamp_ms=run.arrival_ms,
+        salt=salt,
     )
 
 
@@ -316,9 +328,16 @@ def _another(request_id: str) -> RequestId:
 
 
 def submit_context(
-    incoming: Incoming, kv_transfer_params: Mapping[str, object] | None, dp_size: int
+    incoming: Incoming,
+    kv_transfer_params: Mapping[str, object] | None,
+    dp_size: int,
+    cache_salt: str | None = None,
 ) -> SubmitContext:
-    """The way into the engine. Raises ApiError 400 for a rank (X-Data-Parallel-Rank) that does not exist."""
+    """The way into the engine. Raises ApiError 400 for a rank (X-Data-Parallel-Rank) that does not exist
+    and for an empty cache_salt.
+    """
+    if cache_salt == "":
+        raise bad_request("cache_salt is an empty text; give one or leave it out.", "cache_salt")
     rank: int | None = None
     text = incoming.headers.get(b"x-data-parallel-rank")
     if text is not None:
@@ -335,6 +354,7 @@ def submit_context(
         incoming.headers,
         incoming.cut_off,
         incoming.add_headers,
+        cache_salt,
     )
 
 

@@ -31,6 +31,7 @@ class SubmitContext(Struct, frozen=True):
     headers: Mapping[bytes, bytes] = {}
     cut_off: Callable[[], None] = _nothing
     add_headers: Callable[[Iterable[Header]], None] = _no_headers
+    cache_salt: str | None = None
 
 
 class Submitter(Protocol):

@@ -85,7 +85,9 @@ class EngineCore:
         output = request.output_token_ids
         if output is None or len(output) < max_output:  # a handoff prefill has a token even if unplanned
             output = SeededOutput(rng.stream_seed(self.args.seed, "output", request.request_id), max_output)
-        sequence = request.blocks or HashedSequence(request.tokens, output, self.args.block_size)
+        sequence = request.blocks or HashedSequence(
+            request.tokens, output, self.args.block_size, request.salt
+        )
         max_output = self.policy.output_limit(prompt_tokens, max_output)
         state = SchedRequest(request, BlockTable(sequence), output, max_output)
         if self.args.max_model_len is not None:

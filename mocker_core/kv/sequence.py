@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mocker_core.hashing import block_identity
+from mocker_core.hashing import block_identity, salted_root
 from mocker_core.request import BlockIdentity
 
 
 class HashedSequence:
-    """A `BlockSequence` over prompt ids and planned output ids."""
+    """A `BlockSequence` over prompt ids and planned output ids; it shares blocks within its salt only."""
 
-    __slots__ = ("_block_size", "_output", "_prompt")
+    __slots__ = ("_block_size", "_output", "_prompt", "_root")
 
-    def __init__(self, prompt: Sequence[int], output: Sequence[int], block_size: int) -> None:
+    def __init__(
+        self, prompt: Sequence[int], output: Sequence[int], block_size: int, salt: bytes = b""
+    ) -> None:
         self._prompt = prompt
         self._output = output
         self._block_size = block_size
+        self._root = salted_root(salt)
 
     def prompt_identities(self) -> list[BlockIdentity]:
         size = self._block_size
         prompt = self._prompt
         identities: list[BlockIdentity] = []
-        parent: BlockIdentity | None = None
+        parent = self._root
         for start in range(0, len(prompt) - size + 1, size):
             parent = block_identity(parent, prompt[start : start + size])
             identities.append(parent)
         return identities
 
     def extend(self, parent: BlockIdentity | None, index: int) -> BlockIdentity:
-        return block_identity(parent, self.block_tokens(index))
+        return block_identity(self._root if parent is None else parent, self.block_tokens(index))
 
     def block_tokens(self, index: int) -> Sequence[int]:
         start = index * self._block_size

@@ -102,7 +102,12 @@ GENERATION: dict[str, Sample] = _MODEL | {
         proof="tests/unit/app/test_serving.py::test_priority_reaches_the_engine_lowest_number_first",
     ),
     "request_id": _plain("mine", "the answer's id has it"),
-    "cache_salt": _plain("salt", "prefixes are shared whatever the salt"),
+    "cache_salt": _plain(
+        "salt",
+        "prefixes are found among requests of the same salt only",
+        wrong="",
+        proof="tests/unit/app/test_prefix_salt.py::test_another_salt_or_adapter_finds_no_prefix",
+    ),
     "kv_transfer_params": _plain(
         {"do_remote_decode": True},
         "docs/handoff.md; 400 on an aggregated server",

@@ -43,7 +43,9 @@ async def start_chat(state: AppState, incoming: Incoming, response: HotResponse)
     sampling = _check(state, request)
     top_logprobs = _top_logprobs(state, request)
     spec = chat_spec(state, request)
-    context = submit_context(incoming, request.kv_transfer_params, state.engine.args.dp_size)
+    context = submit_context(
+        incoming, request.kv_transfer_params, state.engine.args.dp_size, request.cache_salt
+    )
     prompt = await _prompt(state, request, spec.tools, len(incoming.body))
     most = plan_limit(state, len(prompt), sampling.max_tokens, "messages")
     spec = with_canned(spec, canned_chat(state, model, request.messages, incoming.headers))

@@ -62,7 +62,9 @@ async def start_completion(state: AppState, incoming: Incoming, response: HotRes
     if request.logprobs is not None:
         top_logprobs = check_top_logprobs("logprobs", request.logprobs, state.settings.max_logprobs)
     spec = completion_spec(request)
-    context = submit_context(incoming, request.kv_transfer_params, state.engine.args.dp_size)
+    context = submit_context(
+        incoming, request.kv_transfer_params, state.engine.args.dp_size, request.cache_salt
+    )
     prompts = parse_prompts(request.prompt)
     encoded = [await _encode(state, request, prompt) for prompt in prompts]
     envelope = Envelope(

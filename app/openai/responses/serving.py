@@ -65,7 +65,9 @@ async def start_response(state: AppState, incoming: Incoming, response: HotRespo
         top_logprobs=_top_logprobs(state, request),
         weight_bytes=len(incoming.body) + store.weight_of_context(request.previous_response_id),
     )
-    submission = submit_context(incoming, request.kv_transfer_params, state.engine.args.dp_size)
+    submission = submit_context(
+        incoming, request.kv_transfer_params, state.engine.args.dp_size, request.cache_salt
+    )
     messages = messages_of(request, context)
     prompt = await prompt_tokens(state, request, messages, len(incoming.body))
     prompt = cut_prompt(state, request, prompt, sampling.max_tokens)
