@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from app.anthropic.errors import write_error
 from app.anthropic.events import MessageEvents, content_block
 from app.errors import ApiError
+from app.json_body import encode_body
 from app.openai.answer import JSON_HEADERS, Answer, reasoning_tokens
 from app.openai.blocks import BlockWriter, read_blocks
 from app.openai.event_run import EventRun, Follower
@@ -79,7 +78,7 @@ class MessageAnswer(Answer):
         content = [
             content_block(self._message_id, block, hide_thinking=self._hide_thinking) for block in blocks
         ]
-        self.response.respond(200, JSON_HEADERS, orjson.dumps(self._body(content, reason, sequence)))
+        self.response.respond(200, JSON_HEADERS, encode_body(self._body(content, reason, sequence)))
 
     def _fail(self, refusal: ApiError) -> None:
         write_error(self.response, refusal, self.state.profile)

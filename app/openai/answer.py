@@ -67,9 +67,14 @@ class RunGroup:
         self._left -= 1
         if self._left == 0 and not self._over:
             self._close()
-            if self.on_complete is not None:
-                self.on_complete()
-            self._complete()
+            try:
+                if self.on_complete is not None:
+                    self.on_complete()
+                self._complete()
+            except Exception as exc:
+                # Nobody else would end this answer, and its client would wait for ever.
+                logger.exception("The answer to %s could not be put together.", run.request_id)
+                self._fail(from_exception(exc))
 
     def run_failed(self, run: ChoiceRun, error: Exception) -> None:
         """The first failure ends the whole answer; its other runs are cancelled."""
@@ -182,17 +187,11 @@ class WholeAnswer(Answer):
         self._build = build
 
     def _complete(self) -> None:
-        try:
-            answer = self._build(self.runs)
-            if self.explainer is not None:
-                self.response.add_headers(self.explainer.headers(self.runs))
-                answer["mocker"] = self.explainer.extension(self.runs)
-            body = orjson.dumps(answer)
-        except Exception as exc:
-            logger.exception("The answer could not be put together.")
-            send_error(self.response, from_exception(exc), self.state.profile)
-            return
-        self.response.respond(200, JSON_HEADERS, body)
+        answer = self._build(self.runs)
+        if self.explainer is not None:
+            self.response.add_headers(self.explainer.headers(self.runs))
+            answer["mocker"] = self.explainer.extension(self.runs)
+        self.response.respond(200, JSON_HEADERS, orjson.dumps(answer))
 
 
 def send_error(response: HotResponse, error: ApiError, profile: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from app.json_body import encode_body
 from app.openai.blocks import Block
 from app.openai.responses.items import (
     ItemOptions,
@@ -119,4 +120,4 @@ class ResponseEvents:
     def _record(self, kind: str, fields: Mapping[str, Any]) -> bytes:
         body = {"type": kind, **fields, "sequence_number": self._next}
         self._next += 1
-        return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps(body))
+        return b"event: %s\ndata: %s\n\n" % (kind.encode(), encode_body(body))

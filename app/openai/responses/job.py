@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import orjson
-
 from app.errors import ApiError
+from app.json_body import encode_body
 from app.openai.answer import JSON_HEADERS, RunGroup, reasoning_tokens, send_error
 from app.openai.blocks import BlockWriter, read_blocks
 from app.openai.event_run import EventRun, Follower
@@ -104,7 +103,7 @@ class ResponseJob(RunGroup):
         for follower in self._run.followers:
             follower.push(self._opening(follower))
         if not self._run.followers:
-            response.respond(200, JSON_HEADERS, orjson.dumps(self.body()))
+            response.respond(200, JSON_HEADERS, encode_body(self.body()))
         response.write()
 
     def replay_to(self, response: HotResponse, starting_after: int | None) -> None:
@@ -199,7 +198,7 @@ class ResponseJob(RunGroup):
         self._outcome.completed_at_s = int(time.time()) if self.status == "completed" else None
         self._finish()
         if self._reply_to is not None:
-            self._reply_to.respond(200, JSON_HEADERS, orjson.dumps(self.body()))
+            self._reply_to.respond(200, JSON_HEADERS, encode_body(self.body()))
 
     def _fail(self, refusal: ApiError) -> None:
         self.status = "failed"

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from app.errors import ApiError
+from app.json_body import encode_body
 from app.openai.answer import RunGroup
 from app.openai.bounded_store import BoundedStore
 from app.openai.metadata import check_metadata
@@ -75,7 +74,7 @@ def keep_when_complete(
         if any(run.finish_reason == "abort" for run in answer.runs):
             return
         body = {**build(), "metadata": pairs}
-        weight = len(orjson.dumps(body)) + len(orjson.dumps(messages, default=str))
+        weight = len(encode_body(body)) + len(encode_body(messages, default=str))
         chat_store(state).put(body["id"], StoredChat(body, messages, weight))
 
     answer.on_complete = keep
