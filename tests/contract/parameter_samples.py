@@ -81,7 +81,7 @@ GENERATION: dict[str, Sample] = _MODEL | {
     "truncate_prompt_tokens": _plain(1, wrong=-2, remark="the last so many tokens of the prompt"),
     "allowed_token_ids": _plain([5], NOTHING_TO_SAMPLE),
     "bad_words": _plain(["x"], NOTHING_TO_SAMPLE),
-    "prompt_logprobs": _plain(1),
+    "prompt_logprobs": _plain(1, wrong=21, remark="0 to --max-logprobs; 400 with stream"),
     "add_special_tokens": _plain(True),
     "response_format": _plain(
         {"type": "json_object"}, wrong={"type": "yaml"}, remark="text, json_object, json_schema"
@@ -219,6 +219,7 @@ RESPONSES_SAMPLES: dict[str, Sample] = GENERATION | {
     "service_tier": _plain("flex", "use priority"),
     "store": _plain(True, proof="tests/unit/app/test_responses.py::test_what_is_kept_is_what_was_answered"),
     "top_logprobs": _plain(2, beside={"include": ["message.output_text.logprobs"]}, wrong=21),
+    "prompt_logprobs": _plain(1),
     "access_programs": _plain(["x"]),
     "background_options": _plain({}),
     "context_management": _plain([{"type": "compaction"}]),

@@ -113,7 +113,7 @@ async def outcome(client: AsgiClient, route: str, name: str, sample: Sample) -> 
         if sample.proof:
             return "honoured"
         return "no effect" if sample.wrong is None else "checked"
-    if name in after and {**before, name: None} == {**after, name: None}:
+    if after.get(name) == sample.value and {**before, name: None} == {**after, name: None}:
         return "honoured" if sample.proof else "shown"
     return "honoured"
 

@@ -103,6 +103,7 @@ class ChatCompletion(Struct):
     object: Literal["chat.completion"] = "chat.completion"
     system_fingerprint: str | None = None
     service_tier: str | None = None
+    prompt_logprobs: list[dict[str, Any] | None] | UnsetType = UNSET
     kv_transfer_params: dict[str, Any] | UnsetType = UNSET
 
 

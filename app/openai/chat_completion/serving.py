@@ -16,6 +16,7 @@ from app.openai.chat_completion.protocol import ChatCompletionRequest, decoder
 from app.openai.choice import ChoiceRun, PlainStreamRun, ReadOptions, ReadStreamRun
 from app.openai.chunks import ChoiceChunks, Envelope
 from app.openai.logprob_shapes import LogprobSource, logprobs_object
+from app.openai.prompt_logprobs import prompt_logprobs, wanted_prompt_logprobs
 from app.openai.protocol import decode_body
 from app.openai.sampling import Sampling, check_sampling, check_top_logprobs
 from app.openai.serving import (
@@ -42,6 +43,7 @@ async def start_chat(state: AppState, incoming: Incoming, response: HotResponse)
     model = state.models.resolve(request.model)
     sampling = _check(state, request)
     top_logprobs = _top_logprobs(state, request)
+    prompt_top = wanted_prompt_logprobs(request, state.settings.max_logprobs)
     spec = chat_spec(state, request)
     context = submit_context(
         incoming, request.kv_transfer_params, state.engine.args.dp_size, request.cache_salt
@@ -50,6 +52,8 @@ async def start_chat(state: AppState, incoming: Incoming, response: HotResponse)
     most = plan_limit(state, len(prompt), sampling.max_tokens, "messages")
     spec = with_canned(spec, canned_chat(state, model, request.messages, incoming.headers))
     chat = _Chat(state, request, sampling, top_logprobs)
+    chat.prompt_top = prompt_top
+    chat.prompt = prompt
     envelope = Envelope(
         kind="chat",
         id=f"chatcmpl-{request.request_id or incoming.request_id}",
@@ -133,7 +137,7 @@ async def _prompt(
 class _Chat:
     """One request's way of building runs and its whole body."""
 
-    __slots__ = ("request", "sampling", "state", "top_logprobs")
+    __slots__ = ("prompt", "prompt_top", "request", "sampling", "state", "top_logprobs")
 
     def __init__(
         self, state: AppState, request: ChatCompletionRequest, sampling: Sampling, top_logprobs: int | None
@@ -142,6 +146,8 @@ class _Chat:
         self.request = request
         self.sampling = sampling
         self.top_logprobs = top_logprobs
+        self.prompt: list[int] = []
+        self.prompt_top: int | None = None
 
     def runs(
         self, response: HotResponse, envelope: Envelope, plans: Sequence[OutputPlan], prompt_tokens: int
@@ -229,6 +235,8 @@ class _Chat:
         params = next((run.kv_transfer_params for run in runs if run.kv_transfer_params is not None), None)
         if params is not None:
             body["kv_transfer_params"] = params
+        if self.prompt_top is not None:
+            body["prompt_logprobs"] = prompt_logprobs(self.state.logprobs, self.prompt, self.prompt_top)
         return body
 
     def _choice(self, run: ChoiceRun) -> dict[str, Any]:

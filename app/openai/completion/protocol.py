@@ -37,6 +37,7 @@ class CompletionChoice(Struct):
     stop_reason: int | str | UnsetType | None = UNSET
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: list[dict[str, Any] | None] | UnsetType = UNSET
 
 
 class Completion(Struct):

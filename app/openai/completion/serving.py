@@ -17,6 +17,7 @@ from app.openai.completion.plan import completion_spec
 from app.openai.completion.prompts import Prompt, parse_prompts
 from app.openai.completion.protocol import CompletionRequest, decoder
 from app.openai.logprob_shapes import LogprobSource, logprobs_object
+from app.openai.prompt_logprobs import prompt_logprobs, wanted_prompt_logprobs
 from app.openai.protocol import decode_body
 from app.openai.sampling import Sampling, check_sampling, check_top_logprobs
 from app.openai.serving import (
@@ -61,6 +62,7 @@ async def start_completion(state: AppState, incoming: Incoming, response: HotRes
     top_logprobs = None
     if request.logprobs is not None:
         top_logprobs = check_top_logprobs("logprobs", request.logprobs, state.settings.max_logprobs)
+    prompt_top = wanted_prompt_logprobs(request, state.settings.max_logprobs)
     spec = completion_spec(request)
     context = submit_context(
         incoming, request.kv_transfer_params, state.engine.args.dp_size, request.cache_salt
@@ -79,6 +81,7 @@ async def start_completion(state: AppState, incoming: Incoming, response: HotRes
         with_canned(spec, canned_text(state, model, prompt.text, incoming.headers)) for prompt in encoded
     ]
     job = _Completion(state, request, sampling, top_logprobs, envelope, encoded, specs)
+    job.prompt_top = prompt_top
     answer, launches = job.prepare(response)
     answer.model = envelope.model
     launch(state, answer, launches, request.priority or 0, context)
@@ -121,6 +124,7 @@ class _Completion:
         self._envelope = envelope
         self._prompts = prompts
         self._specs = specs
+        self.prompt_top: int | None = None
 
     def prepare(self, response: HotResponse) -> tuple[Answer, list[Launch]]:
         state, sampling, envelope = self._state, self._sampling, self._envelope
@@ -268,6 +272,10 @@ class _Completion:
             choice["stop_reason"] = run.stop_reason
         if self._sampling.return_token_ids:
             choice |= {"token_ids": run.token_ids(), "prompt_token_ids": prompt.token_ids}
+        if self.prompt_top is not None:
+            choice["prompt_logprobs"] = prompt_logprobs(
+                self._state.logprobs, prompt.token_ids, self.prompt_top
+            )
         return choice
 
     def _whole_logprobs(self, run: ChoiceRun, prompt: _Encoded) -> dict[str, Any] | None:
