@@ -44,6 +44,9 @@ def post(path: str, body: dict[str, Any] | bytes, **settings: Any) -> Exchange:
 def test_streams_have_data_lines_and_blank_lines_only(path: str, profile: str) -> None:
     body = {**chat(), "prompt": "hi", "max_tokens": 5, "stream": True}
     got = post(path, body, wire_profile=profile)
+    assert got.headers["content-type"] == "text/event-stream; charset=utf-8"
+    # No proxy in between may keep or collect them.
+    assert (got.headers["cache-control"], got.headers["x-accel-buffering"]) == ("no-store", "no")
     lines = got.body.split(b"\n")
     assert lines[-3:] == [b"data: [DONE]", b"", b""]
     assert all(line.startswith(b"data: ") for line in lines[::2][:-1])
