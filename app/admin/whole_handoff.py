@@ -120,6 +120,9 @@ class _WholeRun:
         pd = self._pd
         try:
             end = await self._driver.run()
+        except Exception:
+            pd.book.close(self.record, "failed", "An internal error; the server's log has the details.")
+            raise
         finally:
             for side in self._sides.values():
                 await side.close()

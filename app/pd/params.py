@@ -125,31 +125,32 @@ def remote_source(params: Mapping[str, Any]) -> RemoteSource:
     handoff_id = _text(params, "remote_request_id")
     host = _text(params, "remote_host")
     if any(c in host for c in "/?#@ \t\r\n\\"):
-        raise _malformed("remote_host", host, "must be a host name or an address")
+        raise malformed("remote_host", host, "must be a host name or an address")
     port = params.get("remote_port")
     if isinstance(port, str) and port.isascii() and port.isdigit():
         port = int(port)
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-        raise _malformed("remote_port", port, "must be a port number")
+        raise malformed("remote_port", port, "must be a port number")
     blocks = params.get("remote_block_ids")
     if not isinstance(blocks, list) or not blocks:
-        raise _malformed("remote_block_ids", blocks, "must be a list of block ids")
+        raise malformed("remote_block_ids", blocks, "must be a list of block ids")
     scheme = params.get("remote_scheme", "http")
     if scheme not in ("http", "https"):
-        raise _malformed("remote_scheme", scheme, "must be http or https")
+        raise malformed("remote_scheme", scheme, "must be http or https")
     if "/" in handoff_id or not handoff_id.isascii() or not handoff_id.isprintable():
-        raise _malformed("remote_request_id", handoff_id, "must be what the prefill server answered")
+        raise malformed("remote_request_id", handoff_id, "must be what the prefill server answered")
     return RemoteSource(engine_id, handoff_id, Address(host, port, scheme))
 
 
 def _text(params: Mapping[str, Any], key: str) -> str:
     value = params.get(key)
     if not isinstance(value, str) or not value or len(value) > 2 * _LONGEST_ID:
-        raise _malformed(key, value, "must be the text that the prefill server answered")
+        raise malformed(key, value, "must be the text that the prefill server answered")
     return value
 
 
-def _malformed(key: str, value: object, rule: str) -> KvLoadError:
+def malformed(key: str, value: object, rule: str) -> KvLoadError:
+    """The error of one wrong key. `rule`: what it must be, to end the sentence."""
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return KvLoadError(KvLoadFault.MALFORMED, f"{PARAM}.{key} is {shown}; it {rule}.")

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import orjson
 
-from app.pd.params import KvLoadError, KvLoadFault, RemoteSource
+from app.pd.params import KvLoadError, KvLoadFault, RemoteSource, malformed
 from app.pd.transport import StackTransport
 from mocker_core.handoff.coordinator import AckOutcome
 from mocker_core.live.handoff_driver import Ack
@@ -36,6 +36,11 @@ class SourceLease:
     """A source at a prefill server. `claim` it once, `wait_broken` beside the transfer, `close` it."""
 
     def __init__(self, client: httpx.AsyncClient, source: RemoteSource) -> None:
+        """Raises KvLoadError for a host that no request can be sent to."""
+        try:
+            httpx.URL(source.base_url)
+        except (httpx.InvalidURL, ValueError):
+            raise malformed("remote_host", source.address.host, "must be a host name or an address") from None
         self._client = client
         self._source = source
         self._stack = AsyncExitStack()

@@ -155,6 +155,11 @@ class PdSubmitter(RequestObserver):
     async def _run_destination(self, handoff: DecodeHandoff, request_id: RequestId) -> None:
         try:
             await handoff.run()
+        except Exception as error:
+            # Nobody else would tell the client, who waits for its tokens.
+            self._pd.dispatcher.fail(request_id, error)
+            self._pd.dispatcher.flush()
+            raise
         finally:
             self._loading.pop(request_id, None)
 

@@ -62,7 +62,15 @@ class BackendPool:
 
 def checked_url(url: str, name: str = "The address") -> str:
     """A server's base URL in one form. Raises ArgumentError, beginning with `name`, for anything else."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    import httpx
+
+    wrong = ArgumentError(f"{name} is {url!r:.200}; it must be a URL such as http://127.0.0.1:8100.")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        httpx.URL(base)  # what it refuses here it would refuse in the middle of a request
+    except (httpx.InvalidURL, ValueError):
+        raise wrong from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ArgumentError(f"{name} is {url!r}; it must be a URL such as http://127.0.0.1:8100.")
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        raise wrong
+    return base

@@ -192,6 +192,13 @@ def test_whole_handoff_to_a_dead_server_fails_and_frees_the_source(prefill: Live
     assert "http://127.0.0.1:1" in record["reason"]
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "http://a:port", "http://a\x01b"])
+def test_whole_handoff_to_what_is_no_address_is_refused(prefill: LiveServer, url: str) -> None:
+    answer = tell(prefill, "handoffs", request=HI, destination={"url": url})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "destination.url")
+    assert "must be a URL such as" in answer.json()["error"]["message"]
+
+
 def test_whole_handoff_need_not_be_waited_for(prefill: LiveServer) -> None:
     answer = tell(prefill, "handoffs", request=HI, handoff_id="w1", wait=False, destination={"dp_rank": 1})
     assert answer.status_code == 202

@@ -150,6 +150,8 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "no port": ({"remote_port": None}, 400, "remote_port is None"),
     "port out of range": ({"remote_port": 70000}, 400, "remote_port is 70000"),
     "host with a path": ({"remote_host": "a/b"}, 400, "remote_host is 'a/b'"),
+    "host that is no name": ({"remote_host": "a\x01b"}, 400, "remote_host is 'a\\x01b'"),
+    "host that is no address": ({"remote_host": "::g"}, 400, "remote_host is '::g'"),
     "no blocks": ({"remote_block_ids": []}, 400, "remote_block_ids is []"),
     "id with a slash": ({"remote_request_id": "a/b"}, 400, "remote_request_id is 'a/b'"),
     "nobody listens": ({"remote_port": -1}, 502, "gave no answer"),

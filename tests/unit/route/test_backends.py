@@ -47,7 +47,9 @@ def test_address_is_brought_into_one_form(given: str, kept: str) -> None:
     assert BackendPool("prefill", [given], RoutePolicy.ROUND_ROBIN).backends[0].url == kept
 
 
-@pytest.mark.parametrize("url", ["ftp://a", "http://", "http://a?x=1", ""])
+@pytest.mark.parametrize(
+    "url", ["ftp://a", "http://", "http://a?x=1", "", "http://[::1", "http://a:port", "http://a\x01b"]
+)
 def test_wrong_address_is_refused_by_name(url: str) -> None:
     with pytest.raises(ArgumentError, match="--prefill is"):
         BackendPool("prefill", [url], RoutePolicy.ROUND_ROBIN)
