@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import sse
+from app.uvicorn_cycle import Cycle, cycle_of
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -75,6 +76,7 @@ class HotResponse:
 
     __slots__ = (
         "_blocked",
+        "_cycle",
         "_extra_headers",
         "_headers",
         "_owner",
@@ -100,6 +102,7 @@ class HotResponse:
         self._status = 200
         self._headers: tuple[Header, ...] = sse.HEADERS
         self._blocked = False
+        self._cycle: Cycle | None = None
         self.pending: list[bytes] = []
         self.plan_ms: float | None = None
         self.started = False
@@ -162,6 +165,13 @@ class HotResponse:
         body = pending[0] if len(pending) == 1 else b"".join(pending)
         pending.clear()
         self.silent_looks = 0
+        cycle = self._cycle
+        if cycle is not None and not (self.ended or cycle.disconnected or cycle.flow.write_paused) and body:
+            try:
+                cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+            except Exception as exc:
+                self._failed(exc)
+            return
         coroutine = self._send({"type": "http.response.body", "body": body, "more_body": not self.ended})
         try:
             waiting_for = coroutine.send(None)
@@ -188,6 +198,7 @@ class HotResponse:
         try:
             waiting_for = coroutine.send(None)
         except StopIteration:
+            self._cycle = cycle_of(self._send)
             return True
         except Exception as exc:
             self._failed(exc)
