@@ -85,7 +85,11 @@ class EdgeMiddleware:
             return
         scope["mocker.edge"] = edge
         if scope["method"] == "POST" and path in self._hot:
-            await self._hot[path](scope, receive, send)
+            try:
+                await self._hot[path](scope, receive, send)
+            finally:
+                # Its `send` leads back to the scope: garbage for the collector otherwise.
+                del scope["mocker.edge"]
             return
 
         async def send_with_headers(message: Any) -> None:

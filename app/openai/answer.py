@@ -75,6 +75,7 @@ class RunGroup:
                 # Nobody else would end this answer, and its client would wait for ever.
                 logger.exception("The answer to %s could not be put together.", run.request_id)
                 self._fail(from_exception(exc))
+            self._let_go()
 
     def run_failed(self, run: ChoiceRun, error: Exception) -> None:
         """The first failure ends the whole answer; its other runs are cancelled."""
@@ -99,6 +100,9 @@ class RunGroup:
 
     def _fail(self, refusal: ApiError) -> None:
         raise NotImplementedError
+
+    def _let_go(self) -> None:
+        """The answer is complete."""
 
     def _close(self) -> None:
         self._over = True
@@ -127,6 +131,11 @@ class Answer(RunGroup):
         super().__init__(state)
         self.response = response
         response.on_lost = self.cancel_all
+
+    def _let_go(self) -> None:
+        # Both would lead back here: without them no answer is left to the garbage collector.
+        self.runs = []
+        self.response.on_lost = None
 
     def _fail(self, refusal: ApiError) -> None:
         send_error(self.response, refusal, self.state.profile)
