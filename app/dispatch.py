@@ -73,6 +73,7 @@ class Dispatcher:
         self._sinks: dict[RequestId, Sink] = {}
         self._unadmitted: set[RequestId] = set()
         self._observers: list[EngineObserver] = []
+        self._hearing: dict[str, list[EngineObserver]] = {}
         self._drained: asyncio.Event | None = None
 
     def __len__(self) -> int:
@@ -94,9 +95,11 @@ class Dispatcher:
 
     def add_observer(self, observer: EngineObserver) -> None:
         self._observers.append(observer)
+        self._hearing.clear()
 
     def remove_observer(self, observer: EngineObserver) -> None:
         self._observers.remove(observer)
+        self._hearing.clear()
 
     def register(self, request_id: RequestId, sink: Sink) -> None:
         """Must come before the request is submitted."""
@@ -134,7 +137,7 @@ class Dispatcher:
             sink = self._sinks.get(request_id)
             if sink is not None:
                 sink.preempted()
-        self._notify(lambda observer: observer.on_pass_start(dp_rank, result))
+        self._notify("on_pass_start", dp_rank, result)
 
     def on_outputs(
         self,
@@ -169,8 +172,7 @@ class Dispatcher:
             except Exception as exc:
                 self._drop_broken(request_id, sink, exc)
                 gone.append(request_id)
-        if self._observers:
-            self._notify(lambda observer: observer.on_pass_end(dp_rank, result))
+        self._notify("on_pass_end", dp_rank, result)
         return gone
 
     def _drop_broken(self, request_id: RequestId, sink: Sink, error: Exception) -> None:
@@ -213,22 +215,22 @@ class Dispatcher:
             self.writes.ping_silent()
 
     def on_kv_events(self, dp_rank: int, events: Sequence[KvEvent]) -> None:
-        self._notify(lambda observer: observer.on_kv_events(dp_rank, events))
+        self._notify("on_kv_events", dp_rank, events)
 
     def on_fpm(self, dp_rank: int, fpm: ForwardPassMetrics) -> None:
-        self._notify(lambda observer: observer.on_fpm(dp_rank, fpm))
+        self._notify("on_fpm", dp_rank, fpm)
 
     def on_lifecycle(self, dp_rank: int, event: SchedulerLifecycleEvent) -> None:
-        self._notify(lambda observer: observer.on_lifecycle(dp_rank, event))
+        self._notify("on_lifecycle", dp_rank, event)
 
     def on_metrics(self, dp_rank: int, metrics: MockerMetrics) -> None:
-        self._notify(lambda observer: observer.on_metrics(dp_rank, metrics))
+        self._notify("on_metrics", dp_rank, metrics)
 
     def on_dead(self, dp_rank: int, request_ids: Sequence[RequestId], reason: str) -> None:
         error = EngineDeadError(f"The engine of rank {dp_rank} ended: {reason}")
         for request_id in request_ids:
             self.fail(request_id, error)
-        self._notify(lambda observer: observer.on_dead(dp_rank, request_ids, reason))
+        self._notify("on_dead", dp_rank, request_ids, reason)
         self.flush()
 
     def fail(self, request_id: RequestId, error: MockerError | Exception) -> None:
@@ -244,9 +246,14 @@ class Dispatcher:
         except Exception:
             logger.exception("A request could not be told of its failure.")
 
-    def _notify(self, call: Callable[[EngineObserver], None]) -> None:
-        for observer in self._observers:
+    def _notify(self, method: str, *details: object) -> None:
+        observers = self._hearing.get(method)
+        if observers is None:
+            ignores = getattr(EngineObserver, method)
+            observers = [one for one in self._observers if getattr(type(one), method) is not ignores]
+            self._hearing[method] = observers
+        for observer in observers:
             try:
-                call(observer)
+                getattr(observer, method)(*details)
             except Exception:
                 logger.exception("%s failed.", type(observer).__name__)

@@ -51,8 +51,7 @@ class StorageTier(StrEnum):
     DISK = "disk"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlock:
+class StoredBlock(NamedTuple):
     """One cached block: its chain identity and, where tokens exist, their ids."""
 
     identity: BlockIdentity

@@ -114,7 +114,11 @@ class ChoiceRun:
         self.preemptions += 1
 
     def token(self, token_id: int | None, end_ms: float) -> None:
-        self._count(end_ms)
+        # Hot for whole answers, whose text is made at the end.
+        self.generated += 1
+        if self.generated == 1:
+            self.first_token_ms = end_ms
+            self.answer.first_output()
 
     def end(self, signal: OutputSignal, end_ms: float) -> None:
         if signal.rejected:

@@ -16,6 +16,7 @@ ChunkKind = Literal["chat", "text"]
 # abort: vLLM's word for a request that an engine put to sleep ended.
 FinishReason = FinishWord | Literal["abort"]
 
+_GOING_ON = b',"finish_reason":null'
 _OBJECTS = {"chat": "chat.completion.chunk", "text": "text_completion"}
 
 
@@ -57,8 +58,9 @@ class ChoiceChunks:
         usage_null = envelope.include_usage and not self._vllm
         self._end = b'}],"usage":null}\n\n' if usage_null else b"}]}\n\n"
         self.plain_head = self._head + (b'"delta":{"content":"' if self._chat else b'"text":"')
+        going_on = b',"finish_reason":null,"stop_reason":null' if self._vllm and not self._chat else _GOING_ON
         self.plain_tail = (
-            (b'"}' if self._chat else b'"') + b',"logprobs":null' + self._finish(None, None) + self._end
+            (b'"},"logprobs":null' if self._chat else b'","logprobs":null') + going_on + self._end
         )
 
     def role(self, usage: bytes | None = None) -> bytes:

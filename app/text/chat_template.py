@@ -72,6 +72,7 @@ class ChatTemplate:
         self._cache = EncodeCache(tokenizer)
         self._start = tokenizer.marker("<|im_start|>")
         self._end = [*tokenizer.marker("<|im_end|>"), *tokenizer.encode("\n")]
+        self._headers = {role: tokenizer.encode(f"{role}\n") for role in ROLES}
         self._generation = [*self._start, *tokenizer.encode("assistant\n")]
 
     def encode(
@@ -112,10 +113,16 @@ class ChatTemplate:
             raise ChatTemplateError(
                 f"{path}.role is {role!r}; it must be one of {', '.join(ROLES)}.", f"{path}.role"
             )
-        header = f"{role} {name}\n" if isinstance(name, str) and name else f"{role}\n"
         ids += self._start
-        ids += self._tokenizer.encode(header)
-        self._append_content(ids, message.get("content"), f"{path}.content")
+        named = isinstance(name, str) and name
+        ids += self._tokenizer.encode(f"{role} {name}\n") if named else self._headers[role]
+        content = message.get("content")
+        if type(content) is str:
+            ids += self._cache.encode(content)
+        else:
+            self._append_content(ids, content, f"{path}.content")
+        if "tool_calls" not in message and "function_call" not in message:
+            return
         for call in _calls(message, path):
             ids += tool_call_header(self._tokenizer, call[0])
             ids += self._tokenizer.encode(call[1])

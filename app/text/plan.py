@@ -48,7 +48,8 @@ class ToolCallText:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: one is made per request, and a frozen one costs three times as much.
+@dataclass(slots=True)
 class PlanRequest:
     """What a plan depends on. `max_tokens` >= 1 is already cut to what the context leaves."""
 
@@ -126,6 +127,9 @@ class OutputPlan(Sequence[int]):
     @overload
     def __getitem__(self, index: slice) -> list[int]: ...
     def __getitem__(self, index: int | slice) -> int | list[int]:
+        # Hot for long plans: the engine reads each id by itself.
+        if index.__class__ is int and 0 <= index < len(self._ids) and index < self._length:
+            return self._ids[index]
         if isinstance(index, slice):
             wanted = range(*index.indices(self._length))
             if not wanted:

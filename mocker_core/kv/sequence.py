@@ -40,9 +40,12 @@ class HashedSequence:
         length = len(self._prompt)
         if end <= length:
             return self._prompt[start:end]
-        tokens = list(self._prompt[start:length])
-        tokens.extend(self._output[position] for position in range(max(0, start - length), end - length))
-        return tokens
+        first, last = max(0, start - length), end - length
+        output = self._output
+        # Hot: once per block. Only a SeededOutput cannot be sliced.
+        seeded = type(output) is SeededOutput
+        made = [output[at] for at in range(first, last)] if seeded else output[first:last]
+        return made if start >= length else [*self._prompt[start:length], *made]
 
 
 class SeededOutput(Sequence[int]):

@@ -85,9 +85,12 @@ class WaitingQueue:
         sums[2] += sign * tokens * tokens
 
 
+_NO_LENGTHS = LengthStats()
+
+
 def length_stats(count: int, total: int, squares: int) -> LengthStats:
     """Count, sum and population variance from running sums."""
     if not count:
-        return LengthStats()
+        return _NO_LENGTHS
     mean = total / count
     return LengthStats(count, total, max(0.0, squares / count - mean * mean))
