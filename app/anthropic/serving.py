@@ -14,6 +14,7 @@ from app.openai.answer import JSON_HEADERS
 from app.openai.answer_plan import PLAIN_SPEC, AnswerSpec, plan_answer, with_canned
 from app.openai.canned import canned_chat
 from app.openai.event_run import EventRun
+from app.openai.prompt_tokens import conversation_tokens
 from app.openai.protocol import decode_body
 from app.openai.reasoning import reasoning_options
 from app.openai.sampling import check_sampling
@@ -25,13 +26,12 @@ from app.openai.serving import (
     plan_limit,
     plan_request,
     submit_context,
-    tokenised,
 )
 from app.openai.structured import format_constraint
 from app.openai.tool_choice import check_tools
 from app.state import AppState
 from app.stream_response import HotResponse
-from app.text.chat_template import ChatTemplateError, last_user_text
+from app.text.chat_template import last_user_text
 
 _LEAST_BUDGET_TOKENS = 1024
 
@@ -117,16 +117,7 @@ async def _prompt(
 ) -> list[int]:
     """A last message of the assistant's is a beginning that the answer goes on with."""
     goes_on = messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
-
-    def encode() -> list[int]:
-        return state.template.encode(
-            messages, tools=tools, add_generation_prompt=not goes_on, continue_final_message=goes_on
-        )
-
-    try:
-        return await tokenised(encode, text_chars)
-    except ChatTemplateError as exc:
-        raise bad_request(str(exc), exc.param) from None
+    return await conversation_tokens(state, messages, text_chars, tools=tools, continue_final_message=goes_on)
 
 
 def _check_thinking(request: MessagesRequest) -> None:

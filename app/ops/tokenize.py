@@ -11,13 +11,13 @@ from msgspec import Struct
 from app.errors import bad_request
 from app.openai.answer import JSON_HEADERS
 from app.openai.completion.prompts import parse_prompts
+from app.openai.prompt_tokens import conversation_tokens
 from app.openai.protocol import decode_body
 from app.openai.serving import Incoming, tokenised
 from app.openai.tool_choice import check_tools
 from app.routes import HotRoute
 from app.state import AppState
 from app.stream_response import HotResponse
-from app.text.chat_template import ChatTemplateError
 
 
 class TokenizeRequest(Struct, kw_only=True):
@@ -89,20 +89,14 @@ async def _tokens(state: AppState, request: TokenizeRequest, text_chars: int) ->
         text = prompt or ""
         return await tokenised(lambda: state.tokenizer.encode(text), text_chars)
     check_tools(request.tools, None)
-    opening, going_on = request.add_generation_prompt, bool(request.continue_final_message)
-
-    def encode() -> list[int]:
-        return state.template.encode(
-            messages,
-            tools=request.tools,
-            add_generation_prompt=(not going_on) if opening is None else opening,
-            continue_final_message=going_on,
-        )
-
-    try:
-        return await tokenised(encode, text_chars)
-    except ChatTemplateError as error:
-        raise bad_request(str(error), error.param) from None
+    return await conversation_tokens(
+        state,
+        messages,
+        text_chars,
+        tools=request.tools,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=bool(request.continue_final_message),
+    )
 
 
 hot_routes = [

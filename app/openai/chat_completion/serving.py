@@ -17,6 +17,7 @@ from app.openai.choice import ChoiceRun, PlainStreamRun, ReadOptions, ReadStream
 from app.openai.chunks import ChoiceChunks, Envelope
 from app.openai.logprob_shapes import LogprobSource, logprobs_object
 from app.openai.prompt_logprobs import prompt_logprobs, wanted_prompt_logprobs
+from app.openai.prompt_tokens import conversation_tokens, last_tokens
 from app.openai.protocol import decode_body
 from app.openai.sampling import Sampling, check_sampling, check_top_logprobs
 from app.openai.serving import (
@@ -27,12 +28,11 @@ from app.openai.serving import (
     plan_limit,
     plan_request,
     submit_context,
-    tokenised,
 )
 from app.openai.stored.store import keep_when_complete
 from app.state import AppState
 from app.stream_response import HotResponse
-from app.text.chat_template import ChatTemplateError, last_user_text
+from app.text.chat_template import last_user_text
 from app.text.plan import OutputPlan
 from app.text.plan_reader import read_plan
 
@@ -113,25 +113,15 @@ def _top_logprobs(state: AppState, request: ChatCompletionRequest) -> int | None
 async def _prompt(
     state: AppState, request: ChatCompletionRequest, tools: Sequence[Mapping[str, Any]], text_chars: int
 ) -> list[int]:
-    opening = request.add_generation_prompt
-    going_on = bool(request.continue_final_message)
-
-    def encode() -> list[int]:
-        return state.template.encode(
-            request.messages,
-            tools=tools or None,
-            add_generation_prompt=(not going_on) if opening is None else opening,
-            continue_final_message=going_on,
-        )
-
-    try:
-        prompt = await tokenised(encode, text_chars)
-    except ChatTemplateError as exc:
-        raise bad_request(str(exc), exc.param) from None
-    keep = request.truncate_prompt_tokens
-    if keep is not None and keep >= 1:
-        return prompt[-keep:]
-    return prompt
+    prompt = await conversation_tokens(
+        state,
+        request.messages,
+        text_chars,
+        tools=tools,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=bool(request.continue_final_message),
+    )
+    return last_tokens(prompt, request.truncate_prompt_tokens)
 
 
 class _Chat:

@@ -18,6 +18,7 @@ from app.openai.completion.prompts import Prompt, parse_prompts
 from app.openai.completion.protocol import CompletionRequest, decoder
 from app.openai.logprob_shapes import LogprobSource, logprobs_object
 from app.openai.prompt_logprobs import prompt_logprobs, wanted_prompt_logprobs
+from app.openai.prompt_tokens import last_tokens
 from app.openai.protocol import decode_body
 from app.openai.sampling import Sampling, check_sampling, check_top_logprobs
 from app.openai.serving import (
@@ -95,10 +96,9 @@ async def _encode(state: AppState, request: CompletionRequest, prompt: Prompt) -
     else:
         text = prompt.text or ""
         shown = await tokenised(lambda: tokenizer.encode(text), len(text))
-    keep = request.truncate_prompt_tokens
-    if keep is not None and keep >= 1:
-        shown = shown[-keep:]
-        text = tokenizer.decode(shown)
+    kept = last_tokens(shown, request.truncate_prompt_tokens)
+    if kept is not shown:
+        shown, text = kept, tokenizer.decode(kept)
     suffix = request.suffix or ""
     ids = shown + await tokenised(lambda: tokenizer.encode(suffix), len(suffix)) if suffix else shown
     return _Encoded(ids, shown, text)

@@ -23,6 +23,7 @@ from app.openai.pooling.protocol import (
     score_decoder,
 )
 from app.openai.pooling.vectors import DIMENSIONS, similarity, unit_vector
+from app.openai.prompt_tokens import conversation_tokens, last_tokens
 from app.openai.protocol import decode_body
 from app.openai.serving import (
     Incoming,
@@ -35,7 +36,6 @@ from app.openai.serving import (
 )
 from app.state import AppState
 from app.stream_response import HotResponse
-from app.text.chat_template import ChatTemplateError
 
 _MOST_INPUTS = 2048
 
@@ -144,11 +144,7 @@ def _launch(
 
 async def _embedding_prompts(state: AppState, request: EmbeddingRequest, text_chars: int) -> list[list[int]]:
     if request.messages is not None and request.input is None:
-        messages = request.messages
-        try:
-            return [await tokenised(lambda: state.template.encode(messages), text_chars)]
-        except ChatTemplateError as error:
-            raise bad_request(str(error), error.param) from None
+        return [await conversation_tokens(state, request.messages, text_chars)]
     prompts = parse_prompts(request.input, "input")
     _check_count("input", prompts)
     return [
@@ -205,7 +201,7 @@ async def _encode(state: AppState, text: str) -> list[int]:
 
 
 def _cut(prompts: list[list[int]], keep: int | None) -> list[list[int]]:
-    return prompts if keep is None or keep < 1 else [prompt[-keep:] for prompt in prompts]
+    return [last_tokens(prompt, keep) for prompt in prompts]
 
 
 def _scores(query: list[int], documents: Sequence[list[int]]) -> list[float]:
