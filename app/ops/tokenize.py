@@ -60,14 +60,15 @@ async def start_tokenize(state: AppState, incoming: Incoming, response: HotRespo
     request = decode_body(_tokenize_decoder, incoming.body)
     state.models.resolve(request.model)
     tokens = await _tokens(state, request, len(incoming.body))
-    body = {
+    body: dict[str, Any] = {
         "count": len(tokens),
         "max_model_len": state.max_model_len,
         "tokens": tokens,
-        "token_strs": [state.tokenizer.token_text(token) for token in tokens]
-        if request.return_token_strs
-        else None,
+        "token_strs": None,
     }
+    if request.return_token_strs:
+        texts = state.tokenizer.token_text
+        body["token_strs"] = await tokenised(lambda: [texts(token) for token in tokens], len(incoming.body))
     response.respond(200, JSON_HEADERS, orjson.dumps(body))
     response.write()
 
@@ -76,15 +77,17 @@ async def start_detokenize(state: AppState, incoming: Incoming, response: HotRes
     """The text of token ids."""
     request = decode_body(_detokenize_decoder, incoming.body)
     state.models.resolve(request.model)
-    ids = parse_prompts(request.tokens, "tokens")[0].token_ids if request.tokens else []
-    response.respond(200, JSON_HEADERS, orjson.dumps({"prompt": state.tokenizer.decode(ids or [])}))
+    ids = (parse_prompts(request.tokens, "tokens")[0].token_ids if request.tokens else None) or []
+    text = await tokenised(lambda: state.tokenizer.decode(ids), len(incoming.body))
+    response.respond(200, JSON_HEADERS, orjson.dumps({"prompt": text}))
     response.write()
 
 
 async def _tokens(state: AppState, request: TokenizeRequest, text_chars: int) -> list[int]:
     messages, prompt = request.messages, request.prompt
     if (messages is None) == (prompt is None):
-        raise bad_request("Send either prompt or messages.", "prompt")
+        given = "neither prompt nor messages" if prompt is None else "both prompt and messages"
+        raise bad_request(f"The request has {given}; send one of them.", "prompt")
     if messages is None:
         text = prompt or ""
         return await tokenised(lambda: state.tokenizer.encode(text), text_chars)

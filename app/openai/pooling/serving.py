@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import orjson
 from msgspec import Struct
 
 from app.errors import bad_request
@@ -38,6 +39,8 @@ from app.state import AppState
 from app.stream_response import HotResponse
 
 _MOST_INPUTS = 2048
+# To make a vector takes as long as to tokenise a text of about this length.
+_VECTOR_AS_CHARS = 2000
 
 T = TypeVar("T")
 
@@ -60,14 +63,11 @@ async def start_embeddings(state: AppState, incoming: Incoming, response: HotRes
         raise bad_request(f"dimensions is {dimensions}; it must be between 1 and {DIMENSIONS}.", "dimensions")
     prompts = await _embedding_prompts(state, request, len(incoming.body))
     ident = f"embd-{request.request_id or incoming.request_id}"
-    as_base64 = request.encoding_format == "base64"
+    shown = _packed if request.encoding_format == "base64" else _written
+    vectors = await _computed(lambda: [shown(unit_vector(prompt, dimensions)) for prompt in prompts], prompts)
 
     def body(usage: dict[str, int]) -> dict[str, Any]:
-        vectors = [unit_vector(prompt, dimensions) for prompt in prompts]
-        data = [
-            {"object": "embedding", "index": at, "embedding": _packed(vector) if as_base64 else vector}
-            for at, vector in enumerate(vectors)
-        ]
+        data = [{"object": "embedding", "index": at, "embedding": item} for at, item in enumerate(vectors)]
         return _listed(ident, model, data, usage)
 
     pooled = _Pooled(_cut(prompts, request.truncate_prompt_tokens), "input", ident, request.priority or 0)
@@ -85,9 +85,9 @@ async def start_rerank(state: AppState, incoming: Incoming, response: HotRespons
     ident = f"rerank-{request.request_id or incoming.request_id}"
     query = await _encode(state, request.query)
     texts = [await _encode(state, document) for document in documents]
+    scores = await _computed(lambda: _scores(query, texts), texts)
 
     def body(usage: dict[str, int]) -> dict[str, Any]:
-        scores = _scores(query, texts)
         order = sorted(range(len(texts)), key=lambda at: -scores[at])[:top_n]
         results = [
             {"index": at, "document": {"text": documents[at]}, "relevance_score": scores[at]} for at in order
@@ -105,15 +105,14 @@ async def start_score(state: AppState, incoming: Incoming, response: HotResponse
     pairs = _pairs(request)
     ident = f"score-{request.request_id or incoming.request_id}"
     encoded = [(await _encode(state, first), await _encode(state, second)) for first, second in pairs]
+    joined = [first + second for first, second in encoded]
+    scores = await _computed(lambda: [_scores(first, [second])[0] for first, second in encoded], joined)
 
     def body(usage: dict[str, int]) -> dict[str, Any]:
-        data = [
-            {"index": at, "object": "score", "score": _scores(first, [second])[0]}
-            for at, (first, second) in enumerate(encoded)
-        ]
+        data = [{"index": at, "object": "score", "score": score} for at, score in enumerate(scores)]
         return _listed(ident, model, data, usage)
 
-    prompts = _cut([first + second for first, second in encoded], request.truncate_prompt_tokens)
+    prompts = _cut(joined, request.truncate_prompt_tokens)
     _launch(state, incoming, response, _Pooled(prompts, "documents", ident, request.priority or 0), body)
 
 
@@ -200,6 +199,11 @@ async def _encode(state: AppState, text: str) -> list[int]:
     return await tokenised(lambda: state.tokenizer.encode(text), len(text))
 
 
+async def _computed(work: Callable[[], list[T]], prompts: Sequence[Sequence[int]]) -> list[T]:
+    """`work` over the vectors of these prompts, before the engine is asked; many in a thread."""
+    return await tokenised(work, sum(_VECTOR_AS_CHARS + len(prompt) for prompt in prompts))
+
+
 def _cut(prompts: list[list[int]], keep: int | None) -> list[list[int]]:
     return [last_tokens(prompt, keep) for prompt in prompts]
 
@@ -218,6 +222,11 @@ def _listed(ident: str, model: str, data: list[Any], usage: dict[str, int]) -> d
         "data": data,
         "usage": usage,
     }
+
+
+def _written(vector: Sequence[float]) -> orjson.Fragment:
+    """As JSON already: thousands of numbers are not written while streams wait."""
+    return orjson.Fragment(orjson.dumps(vector))
 
 
 def _packed(vector: Sequence[float]) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import math
 import struct
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from app.factory import create_app
-from app.openai.pooling.vectors import similarity, unit_vector
+from app.openai.pooling import serving
+from app.openai.pooling.vectors import DIMENSIONS, similarity, unit_vector
 from app.settings import ServeSettings
 from app.state import AppState
 from mocker_core.errors import ArgumentError
@@ -52,6 +55,26 @@ def test_ids_and_their_text_have_the_same_embedding_and_fewer_dimensions_are_its
         assert vector == pytest.approx([value / scale for value in start])
 
     served(test)
+
+
+@pytest.mark.parametrize("many", [True, False])
+@pytest.mark.parametrize(
+    ("path", "name"), [("/v1/embeddings", "input"), ("/rerank", "documents"), ("/score", "documents")]
+)
+def test_many_vectors_are_made_away_from_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, path: str, name: str, many: bool
+) -> None:
+    threads: set[int] = set()
+
+    def watched(token_ids: Sequence[int], dimensions: int = DIMENSIONS) -> list[float]:
+        threads.add(threading.get_ident())
+        return unit_vector(token_ids, dimensions)
+
+    monkeypatch.setattr(serving, "unit_vector", watched)
+    texts = [f"text {number}" for number in range(100 if many else 2)]
+    query = {"query": "a"} if path == "/rerank" else {"queries": "a"} if path == "/score" else {}
+    assert post(path, {name: texts, **query}).status == 200
+    assert (threading.get_ident() not in threads) is many
 
 
 def test_texts_that_share_words_are_nearer() -> None:
