@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mocker_core.events import KvEvent, SchedulerLifecycleEvent
 from mocker_core.request import DirectRequest, HandoffId, RequestId
@@ -100,7 +100,7 @@ class TickEffects:
 
     lifecycle: tuple[SchedulerLifecycleEvent, ...] = ()
     kv_events: tuple[KvEvent, ...] = ()
-    granted: bool = field(default=False)
+    granted: bool = False
 
 
 def can_apply_during_pass(command: SchedulerCommand) -> bool:

@@ -32,11 +32,17 @@ from mocker_core.sched.state import RequestStatus, SchedRequest
 class EngineCore:
     """The core of one rank. `emit_tokens=False` leaves out the signals of tokens that neither start nor end a
     request (offline replays need only their number, which `EnginePassResult.gaps` has); `collect_fpm=False`
-    leaves out the forward-pass snapshot.
+    leaves out the forward-pass snapshot; `expire_handoffs=False` lets held and reserved blocks wait for ever.
     """
 
     def __init__(
-        self, args: MockEngineArgs, dp_rank: int = 0, *, emit_tokens: bool = True, collect_fpm: bool = True
+        self,
+        args: MockEngineArgs,
+        dp_rank: int = 0,
+        *,
+        emit_tokens: bool = True,
+        collect_fpm: bool = True,
+        expire_handoffs: bool = True,
     ) -> None:
         self.args = args
         self.dp_rank = dp_rank
@@ -49,7 +55,7 @@ class EngineCore:
         self.policy = build_policy(args, self.pool)
         self.scheduler = Scheduler(args, self.kv, self.policy)
         self.requests: dict[RequestId, SchedRequest] = {}
-        self.handoffs = HandoffOps(self)
+        self.handoffs = HandoffOps(self, expire=expire_handoffs)
         self.offload = OffloadOps(self) if offloads else None
         self.scheduler.offload = self.offload
         self._pricing = Pricing(args, dp_rank)
@@ -100,6 +106,8 @@ class EngineCore:
     def execute_pass(self, now_ms: float) -> EnginePassResult:
         """Run one pass that starts at `now_ms`. All its outputs carry `end_ms`."""
         self._end_transfers(now_ms)
+        # Here too: a rank that makes no progress, or is behind its plan, never gets to `advance`.
+        expired = self.handoffs.expire(now_ms)
         scheduler = self.scheduler
         self._pass_index += 1
         this_pass = scheduler.schedule(now_ms, only_in_place=self.handoffs.has_pending)
@@ -111,6 +119,7 @@ class EngineCore:
             admissions=this_pass.admissions,
             metrics=_NO_METRICS,
             scheduled=bool(this_pass.given or this_pass.cohort_given),
+            lifecycle=expired,
             preempted=this_pass.preempted,
             prefill_chunks=this_pass.prefill_chunks() if this_pass.given else [],
         )

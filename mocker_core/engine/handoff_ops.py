@@ -57,8 +57,9 @@ class HandoffOps:
     active).
     """
 
-    def __init__(self, core: EngineCore) -> None:
+    def __init__(self, core: EngineCore, *, expire: bool = True) -> None:
         self._core = core
+        self._timeout_ms = core.args.handoff_session_timeout_ms if expire else None
         self._timing = TransferTiming.from_args(core.args)
         self._sources: dict[HandoffId, SchedRequest] = {}
         self._destinations: dict[HandoffId, SchedRequest] = {}
@@ -136,7 +137,7 @@ class HandoffOps:
         delay_ms = self._timing.handoff_delay_ms(
             prompt_tokens=request.num_prompt_tokens, transferable_prompt_tokens=transferable
         )
-        self._expire_at(handoff_id, now_ms + (delay_ms or 0.0) + core.args.handoff_session_timeout_ms)
+        self._expire_after(handoff_id, now_ms, delay_ms)
         return [DestinationReserved(handoff_id, request.request_id, transferable)]
 
     def hidden_signal(self, request: SchedRequest, token_id: int | None) -> OutputSignal:
@@ -147,10 +148,10 @@ class HandoffOps:
     def hold(self, request: SchedRequest, now_ms: float) -> SourceHeld:
         """A handoff prefill completed at `now_ms`: its blocks stay until released, cancelled or expired."""
         assert request.handoff_id is not None
-        delay_ms = self._source_delay_ms(request)
-        timeout_ms = self._core.args.handoff_session_timeout_ms
-        self._expire_at(request.handoff_id, now_ms + (delay_ms or 0.0) + timeout_ms)
-        return SourceHeld(request.handoff_id, request.request_id, delay_ms, request.num_prompt_tokens)
+        prompt = request.num_prompt_tokens
+        # Where the destination decides what is moved, it is the whole prompt at most.
+        self._expire_after(request.handoff_id, now_ms, self._timing.delay_ms(prompt))
+        return SourceHeld(request.handoff_id, request.request_id, self._source_delay_ms(request), prompt)
 
     def forget(self, request: SchedRequest) -> None:
         """The request ended or is dropped: strike it from the ledgers. Its blocks are the caller's to
@@ -282,7 +283,11 @@ class HandoffOps:
             return None
         return self._timing.delay_ms(request.num_prompt_tokens)
 
-    def _expire_at(self, handoff_id: HandoffId, deadline_ms: float) -> None:
+    def _expire_after(self, handoff_id: HandoffId, now_ms: float, transfer_ms: float | None) -> None:
+        """Start the session timeout; the modelled transfer does not count for it."""
+        if self._timeout_ms is None:
+            return
+        deadline_ms = now_ms + (transfer_ms or 0.0) + self._timeout_ms
         self._expires_at[handoff_id] = deadline_ms
         heapq.heappush(self._expiries, (deadline_ms, handoff_id))
 

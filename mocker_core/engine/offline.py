@@ -25,7 +25,8 @@ class ReplayWorker:
     """A core, the pass it is in, and whether anything happened since its last pass without progress."""
 
     def __init__(self, args: MockEngineArgs, index: int) -> None:
-        self.core = EngineCore(args, index, emit_tokens=False, collect_fpm=False)
+        # No side of a replayed handoff can vanish, so none is given up for waiting long.
+        self.core = EngineCore(args, index, emit_tokens=False, collect_fpm=False, expire_handoffs=False)
         self.index = index
         self.current: EnginePassResult | None = None
         self.touched = False

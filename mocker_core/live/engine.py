@@ -289,9 +289,12 @@ class MockEngine:
         match command:
             case CancelRequest(request_id):
                 rank = self._ids.rank_of(request_id)
-            case ReleaseSource(handoff_id) | CancelSource(handoff_id):
-                rank = self._ids.rank_of_handoff(handoff_id)
-            case ActivateDestination(handoff_id) | CancelDestination(handoff_id):
+            case (
+                ReleaseSource(handoff_id)
+                | CancelSource(handoff_id)
+                | ActivateDestination(handoff_id)
+                | CancelDestination(handoff_id)
+            ):
                 rank = self._ids.rank_of_handoff(handoff_id)
         if dp_rank is not None:
             self._check_rank(dp_rank)

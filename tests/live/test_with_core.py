@@ -206,6 +206,22 @@ def test_held_source_that_nobody_releases_expires_while_the_rank_is_idle() -> No
     run_core(scenario, worker_type="prefill", block_size=16, handoff_session_timeout_ms=300.0)
 
 
+def test_held_source_expires_though_the_request_that_lacks_its_room_is_all_that_waits() -> None:
+    async def scenario(engine: MockEngine, listener: RecordingListener) -> None:
+        await engine.command(SubmitHandoffPrefill(H1, make_request("src", 40, 1)))
+        await sleep_ms(100)
+        engine.submit(make_request("plain", 60, 2, first_token=500, local=True))
+        await sleep_ms(150)
+        assert engine.metrics(0).running_requests == 0
+        await sleep_ms(1000)
+        assert [type(event) for event in listener.lifecycle] == [SourceHeld, SourceExpired]
+
+    listener = run_core(
+        scenario, worker_type="prefill", block_size=16, num_gpu_blocks=4, handoff_session_timeout_ms=300.0
+    )
+    assert len(listener.tokens[RequestId("plain")]) == 2
+
+
 def test_destination_that_nobody_activates_expires_during_passes() -> None:
     async def scenario(engine: MockEngine, listener: RecordingListener) -> None:
         await engine.command(ReserveDestination(H1, make_request("dst", 40, 1)))

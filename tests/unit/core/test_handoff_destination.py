@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from mocker_core.commands import (
@@ -12,9 +14,11 @@ from mocker_core.commands import (
     CommandEffects,
     DestinationAccepted,
     Noop,
+    ReleaseSource,
     ReserveDestination,
     SchedulerCommand,
     Submit,
+    SubmitHandoffPrefill,
 )
 from mocker_core.engine.core import EngineCore
 from mocker_core.errors import DuplicateIdError, RequestError, WrongWorkerTypeError
@@ -167,6 +171,57 @@ def test_refused_head_is_not_tried_again_until_capacity_changed() -> None:
     core.receive(make_request("x", local=True))
     assert core.cancel(RequestId("x"), 0.0)
     assert granted(core.retry_destinations(0.0)) == ["head"]
+
+
+def completed(core: EngineCore) -> list[str]:
+    core.execute_pass(5.0)
+    return granted(core.retry_destinations(9.0))
+
+
+def preempted(core: EngineCore) -> list[str]:
+    assert core.preempt_all(5.0) == 1
+    return granted(core.retry_destinations(5.0))
+
+
+def cancelled(core: EngineCore) -> list[str]:
+    return granted(apply(core, CancelRequest(RequestId("local"))))
+
+
+def released(core: EngineCore) -> list[str]:
+    core.execute_pass(5.0)  # the local request completes, but the source is still in the way
+    assert granted(core.retry_destinations(9.0)) == []
+    return granted(apply(core, ReleaseSource(HandoffId("s"))))
+
+
+@pytest.mark.parametrize("change", [completed, preempted, cancelled, released])
+def test_refused_head_is_tried_again_after(change: Callable[[EngineCore], list[str]]) -> None:
+    core = decode_core()
+    core.receive(make_request("local", prompt=7, output=2, local=True))
+    if change is released:
+        apply(core, SubmitHandoffPrefill(HandoffId("s"), make_request("source", prompt=8)))
+    core.execute_pass(0.0)
+    assert granted(reserve(core, "head", prompt=20, output=0)) == []
+    assert granted(core.retry_destinations(4.0)) == []
+    assert change(core) == ["head"]
+
+
+def test_only_what_was_applied_comes_with_a_grant_attempt() -> None:
+    core = decode_core()
+    reserve(core, grant=False)
+    assert granted(cancel(core, "unknown")) == []
+    assert granted(apply(core, Submit(make_request("local", prompt=1, local=True)))) == []
+    assert granted(apply(core, SubmitHandoffPrefill(HandoffId("s"), make_request("source", prompt=1)))) == []
+    assert granted(apply(core, CancelRequest(RequestId("local")))) == ["h"]
+
+
+def test_waiting_destinations_go_by_priority_and_by_the_order_of_their_reservations() -> None:
+    core = decode_core(max_num_seqs=1)
+    for name, priority in (("first", 0), ("second", 0), ("urgent", 1)):
+        reserve(core, name, priority=priority, output=1)
+    for name in ("second", "first", "urgent"):
+        activate(core, name)
+    order = [a.request_id for result in run_passes(core) for a in result.admissions]
+    assert order == ["r-urgent", "r-first", "r-second"]
 
 
 def test_rejection_in_a_pass_is_no_change_of_capacity() -> None:

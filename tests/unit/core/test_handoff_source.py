@@ -174,6 +174,32 @@ def test_unreleased_source_expires_after_timeout_plus_transfer_delay_and_is_coun
     assert_drained(core)
 
 
+def test_hold_that_is_due_expires_in_a_pass_and_gives_its_room_to_that_very_pass() -> None:
+    core = prefill_core(handoff_session_timeout_ms=100)
+    submit(core, prompt=16)
+    end_ms = core.execute_pass(0.0).end_ms
+    core.receive(make_request("next", prompt=12, output=1, local=True))
+    blocked = core.execute_pass(end_ms + 99.9)
+    assert (blocked.admissions, blocked.lifecycle) == ([], [])
+    result = core.execute_pass(end_ms + 100.0)
+    assert result.lifecycle == [SourceExpired(H, RequestId("r"))]
+    assert [admission.request_id for admission in result.admissions] == ["next"]
+    assert core.handoffs.expired_sources_total == 1
+    assert_drained(core)
+
+
+def test_timeout_leaves_out_the_longest_transfer_where_the_destination_decides_what_is_moved() -> None:
+    core = prefill_core(
+        kv_bytes_per_token=1_000_000,
+        kv_transfer_bandwidth=1.0,
+        kv_transfer_timing_mode="destination_missing",
+        handoff_session_timeout_ms=100,
+    )
+    submit(core, prompt=4)
+    end_ms = core.execute_pass(0.0).end_ms
+    assert core.next_deadline_ms() == pytest.approx(end_ms + 4.0 + 100.0)
+
+
 def test_released_source_does_not_expire_even_if_its_id_lives_again() -> None:
     core = prefill_core(handoff_session_timeout_ms=100)
     submit(core)

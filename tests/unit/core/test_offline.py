@@ -112,6 +112,15 @@ def test_transfer_delay_counts_from_the_grant() -> None:
     assert told.source_released_ms == pytest.approx(14)
 
 
+def test_replay_gives_up_no_handoff_for_waiting_longer_than_a_session() -> None:
+    slow = {"kv_bytes_per_token": 1_000_000, "kv_transfer_bandwidth": 1.0, "handoff_session_timeout_ms": 0}
+    made = disaggregated(*[row(index, prompt=20, output=4) for index in range(3)], both=slow)
+    assert [told.status for told in made.rows] == ["completed"] * 3
+    waits = [(told.destination_reserved_ms or 0) - (told.source_held_ms or 0) for told in made.rows]
+    assert max(waits) > 0
+    assert all(worker.core.handoffs.expired_sources_total == 0 for worker in made.workers)
+
+
 def test_destination_missing_moves_only_what_is_not_resident() -> None:
     slow = {
         "kv_bytes_per_token": 1_000_000,

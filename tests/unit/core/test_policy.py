@@ -62,6 +62,14 @@ def test_trtllm_clamps_the_output_to_what_the_pool_leaves() -> None:
     assert not any(signal.rejected for signal in tokens)
 
 
+def test_trtllm_that_would_have_to_preempt_says_so_loudly() -> None:
+    core = both("trtllm", num_gpu_blocks=8)
+    assert admitted(core) == ["a", "b"]
+    assert core.pool.allocate([], core.pool.free_blocks)  # somebody took what was promised
+    with pytest.raises(AssertionError, match="guaranteed-no-evict engine ran out of blocks"):
+        run_passes(core)
+
+
 @pytest.mark.parametrize(
     ("engine_type", "prompt", "output", "rejected"),
     [

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from mocker_core.engine.core import EngineCore
 from tests.factories import make_core, make_request, run_passes
 from tests.harness.invariants import assert_drained, assert_invariants
@@ -46,6 +48,17 @@ def test_lifo_preempts_the_newest_and_puts_it_in_front() -> None:
     assert [request.request_id for request in core.scheduler.waiting] == ["c", "waiting"]
     assert result.admissions == []  # none after a preemption
     assert_invariants(core)
+
+
+@pytest.mark.parametrize(("mode", "victim"), [("lifo", "urgent"), ("fifo", "low")])
+def test_priority_never_chooses_whom_to_preempt(mode: str, victim: str) -> None:
+    core = make_core(preemption_mode=mode)
+    for now_ms, (name, priority) in enumerate((("low", 0), ("mid", 5), ("urgent", 9))):
+        core.receive(make_request(name, prompt=5, output=12, priority=priority))
+        assert core.execute_pass(float(now_ms)).preempted == []
+    assert run_order(core) == ["low", "mid", "urgent"]
+    results = run_passes(core, 9.0)
+    assert next(result.preempted for result in results if result.preempted)[0] == victim
 
 
 def test_fifo_preempts_the_oldest_and_passes_the_next_one_over() -> None:
