@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import socket
+import time
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -17,6 +19,9 @@ from app.settings import ServeSettings
 # How long open streams may go on after the signal to stop. Then they end with an error record.
 _GRACE_S = 2.0
 
+# How soon a second signal is seen in that time.
+_LOOK_S = 0.05
+
 
 class MockerServer(uvicorn.Server):
     """Ends open answers at shutdown, before uvicorn waits for their connections to close."""
@@ -25,6 +30,15 @@ class MockerServer(uvicorn.Server):
         super().__init__(config)
         self._app = app
         self._grace_s = grace_s
+        self._hurry = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal gives open streams their grace time, the second one ends it."""
+        if not self.should_exit:
+            super().handle_exit(sig, frame)
+            return
+        self.force_exit = self._hurry
+        self._hurry = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new requests at once, let open ones go on for the grace time, then end them."""
@@ -32,8 +46,10 @@ class MockerServer(uvicorn.Server):
         state.shutting_down = True
         for server in self.servers:
             server.close()
-        if not self.force_exit:
-            await state.dispatcher.wait_drained(self._grace_s)
+        deadline_s = time.monotonic() + self._grace_s
+        while not self._hurry and time.monotonic() < deadline_s:
+            if await state.dispatcher.wait_drained(_LOOK_S):
+                break
         await state.engine.stop()
         state.dispatcher.flush()
         state.end_streams()

@@ -46,6 +46,42 @@ def test_the_end_of_the_server_ends_open_streams_with_an_error_record() -> None:
     assert "stopped" in records[-2]["error"]["message"]
 
 
+def test_a_second_signal_does_not_wait_for_open_streams() -> None:
+    body = {"prompt": "x", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
+    with (
+        LiveServer(grace_s=3600.0) as server,
+        httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=30.0) as answer,
+    ):
+        parts = answer.iter_raw()
+        received = [next(parts)]
+        server.begin_stop()
+        server.signal_again()
+        received += parts
+        server.stop()
+    records = parse_records(b"".join(received))
+    assert records[-1] == "[DONE]"
+    assert "stopped" in records[-2]["error"]["message"]
+
+
+def test_two_signals_end_the_process_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    body = {"prompt": "x", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
+    with (
+        ServerProcess(["--uvicorn-log-level", "warning"]) as server,
+        httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=30.0) as answer,
+    ):
+        parts = answer.iter_raw()
+        next(parts)
+        server.process.send_signal(signal.SIGINT)
+        with pytest.raises(httpx.TransportError):
+            while True:
+                httpx.get(f"{server.url}/health", timeout=5.0)
+        server.process.send_signal(signal.SIGINT)
+        for _ in parts:
+            pass
+        assert server.process.wait(20) == 130
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_the_start_up_time_is_seen_as_503_until_it_is_over() -> None:
     with LiveServer(startup_time=0.5) as server, httpx.Client(base_url=server.url) as client:
         assert client.get("/health").status_code == 503

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import signal
 import socket
 import subprocess
 import sys
@@ -61,6 +62,10 @@ class LiveServer:
     def begin_stop(self) -> None:
         """As a signal: returns at once."""
         self._server.should_exit = True
+
+    def signal_again(self) -> None:
+        """As one more signal while it ends."""
+        self._server.handle_exit(signal.SIGINT, None)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the server's event loop."""
