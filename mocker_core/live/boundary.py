@@ -100,7 +100,7 @@ class Boundary:
                 now_ms = plan.start_ms(self._clock.now_ms(), arrived_later=arrived_later)
                 self._engine_ms = now_ms
                 if ports.cancellations:
-                    self._cancel_outside_pass(now_ms)
+                    await self._serve_cancellations(now_ms)
                 if self._controls and ports.commands:
                     await self._apply_waiting_commands(now_ms)
                 if ports.requests and gate.takes_requests:
@@ -160,16 +160,12 @@ class Boundary:
         """
         now_ms = self._engine_ms
         processed = False
-        if self._deferred is not None:
-            envelope, self._deferred = self._deferred, None
+        if (envelope := self.take_deferred()) is not None:
             await self._apply_outside_pass(envelope, now_ms)
             processed = True
         if self._ports.commands:
             processed = await self._apply_waiting_commands(now_ms) or processed
-        effects = self._core.retry_destinations(now_ms)
-        if effects.granted or effects.lifecycle or effects.kv_events:
-            await self._publisher.publish_effects(effects)
-        return processed or effects.granted
+        return await self._retry_destinations(now_ms) or processed
 
     async def wait_for_progress_wake(self) -> bool:
         """Nothing can go on: wait for a cancellation, a command, a request or the next deadline, in this
@@ -180,7 +176,7 @@ class Boundary:
         while not ports.shutting_down:
             now_ms = self._idle_now_ms()
             if ports.cancellations:
-                self._cancel_outside_pass(now_ms)
+                await self._serve_cancellations(now_ms)
             elif self._controls and ports.commands:
                 await self._apply_outside_pass(ports.commands.take(), now_ms)
             elif ports.requests and self._gate.takes_requests:
@@ -197,7 +193,7 @@ class Boundary:
         await self._yield(self._engine_ms)
 
     def take_deferred(self) -> CommandEnvelope | None:
-        """The command that waited for a boundary that never came (the loop ended)."""
+        """The command that waits for the boundary, if one does; it is the caller's now."""
         envelope, self._deferred = self._deferred, None
         return envelope
 
@@ -213,7 +209,7 @@ class Boundary:
                 gate.drained()
             now_ms = self._idle_now_ms()
             if ports.cancellations:
-                self._cancel_outside_pass(now_ms)
+                await self._serve_cancellations(now_ms)
             elif self._controls and ports.commands:
                 await self._apply_outside_pass(ports.commands.take(), now_ms)
             elif ports.requests and gate.takes_requests:
@@ -277,6 +273,19 @@ class Boundary:
         requests = self._ports.requests
         while (first_ms := requests.first_received_ms()) is not None and first_ms <= now_ms:
             self._receive_one()
+
+    async def _serve_cancellations(self, now_ms: float) -> None:
+        """Outside a pass. What they freed may be what a pending destination lacks, and no pass may follow."""
+        self._cancel_outside_pass(now_ms)
+        if self._controls:
+            await self._retry_destinations(now_ms)
+
+    async def _retry_destinations(self, now_ms: float) -> bool:
+        """One grant attempt; whether a destination was granted."""
+        effects = self._core.retry_destinations(now_ms)
+        if effects.granted or effects.lifecycle or effects.kv_events:
+            await self._publisher.publish_effects(effects)
+        return effects.granted
 
     async def _apply_waiting_commands(self, now_ms: float) -> bool:
         commands = self._ports.commands

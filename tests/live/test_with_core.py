@@ -191,6 +191,24 @@ def test_destination_reserved_in_a_long_pass_is_told_at_its_boundary() -> None:
     assert len(listener.tokens[RequestId("dst")]) == 3
 
 
+@pytest.mark.parametrize("by", ["cancellation", "call"])
+def test_what_ends_outside_a_pass_lets_the_next_destination_in_though_no_pass_follows(by: str) -> None:
+    async def scenario(engine: MockEngine, listener: RecordingListener) -> None:
+        await engine.command(ReserveDestination(H1, make_request("a", 60, 1)))
+        await engine.command(ReserveDestination(HandoffId("h2"), make_request("b", 60, 1, first_token=500)))
+        await sleep_ms(10)
+        assert [event.handoff_id for event in listener.lifecycle] == ["h1"]
+        if by == "cancellation":
+            engine.cancel_soon(RequestId("a"))
+        else:
+            assert await engine.call_core(0, lambda core, now_ms: core.cancel(RequestId("a"), now_ms))
+        await sleep_ms(1)
+        assert [event.handoff_id for event in listener.lifecycle] == ["h1", "h2"]
+        assert engine.metrics(0).active_decode_blocks == 4
+
+    run_core(scenario, worker_type="decode", block_size=16, num_gpu_blocks=4)
+
+
 def test_held_source_that_nobody_releases_expires_while_the_rank_is_idle() -> None:
     async def scenario(engine: MockEngine, listener: RecordingListener) -> None:
         await engine.command(SubmitHandoffPrefill(H1, make_request("src", 40, 1)))
