@@ -261,11 +261,10 @@ class ServeSettings:
         return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(str(role), "aggregated")
 
     def public_values(self) -> dict[str, object]:
-        """Every setting by name for a person to read; of a secret only whether it is set."""
-        return {
-            name: bool(getattr(self, name)) if setting.secret else getattr(self, name)
-            for name, setting in settings_by_name().items()
-        }
+        """Every setting by name for a person to read; a secret that is set shows as "***"."""
+        values = {name: getattr(self, name) for name in settings_by_name()}
+        secrets = {name for name, setting in settings_by_name().items() if setting.secret and values[name]}
+        return values | dict.fromkeys(secrets, "***")
 
     def engine_args(self) -> MockEngineArgs:
         """The engine's part of these settings. Raises ArgumentError for a value that the engine refuses."""

@@ -15,7 +15,6 @@ from app.errors import bad_request
 from app.faults import FaultRates, faults_of
 from app.openai.canned import canned_of
 from app.openai.serving import check_ready
-from app.ops.health import public_settings
 from app.state import AppState, State
 from mocker_core.errors import ArgumentError
 
@@ -78,5 +77,5 @@ def _config(state: AppState) -> dict[str, Any]:
             "faults": dataclasses.asdict(faults_of(state).rates),
         },
         "content": None if content is None else content.state(),
-        "settings": public_settings(state),
+        "settings": state.settings.public_values(),
     }

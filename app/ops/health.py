@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 from app import __version__
 from app.openai.serving import check_ready
-from app.settings import settings_by_name
 from app.state import AppState, State
 
 router = APIRouter(tags=["Operations"])
@@ -50,14 +48,4 @@ async def load(state: State) -> dict[str, int]:
 
 @router.get("/server_info", summary="The settings of this server, without its secrets")
 async def server_info(state: State) -> dict[str, Any]:
-    return {"mocker_config": public_settings(state), "version": __version__}
-
-
-def public_settings(state: AppState) -> dict[str, Any]:
-    """Every setting by name; a secret that is set shows as "***"."""
-    shown: dict[str, Any] = {}
-    declared = settings_by_name()
-    for item in dataclasses.fields(state.settings):
-        value = getattr(state.settings, item.name)
-        shown[item.name] = "***" if declared[item.name].secret and value else value
-    return shown
+    return {"mocker_config": state.settings.public_values(), "version": __version__}

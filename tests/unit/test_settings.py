@@ -283,7 +283,8 @@ def test_secrets_are_neither_printed_nor_public() -> None:
     settings = load("--api-key", "private-a", "--admin-key", "private-b")
     assert "private" not in repr(settings)
     public = settings.public_values()
-    assert (public["api_key"], public["admin_key"], public["port"]) == (True, True, 8000)
+    assert (public["api_key"], public["admin_key"], public["port"]) == ("***", "***", 8000)
+    assert load().public_values()["admin_key"] is None
 
 
 def test_refused_secret_is_not_shown(config: Path) -> None:
