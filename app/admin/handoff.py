@@ -8,14 +8,14 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from app.admin.handoff_requests import HandoffRequest, RecordSink, direct_request
 from app.errors import ApiError
 from app.pd.book import HandoffRecord
 from app.pd.holds import HoldState
-from app.pd.service import PdService, pd_service
+from app.pd.service import Pd, PdService
 from app.state import AppState, State
 from mocker_core.commands import (
     ActivateDestination,
@@ -24,7 +24,6 @@ from mocker_core.commands import (
     CancelSource,
     ReleaseSource,
     ReserveDestination,
-    SchedulerCommand,
     SubmitHandoffPrefill,
 )
 from mocker_core.errors import DuplicateIdError, WrongWorkerTypeError
@@ -32,12 +31,8 @@ from mocker_core.request import DirectRequest, HandoffId
 
 router = APIRouter(prefix="/admin", tags=["Handoff"])
 
-
-def get_pd(state: State) -> PdService:
-    return pd_service(state)
-
-
-Pd = Annotated[PdService, Depends(get_pd)]
+# Those about a handoff that has begun.
+_LaterCommand = ActivateDestination | CancelDestination | ReleaseSource | CancelSource
 
 
 class NewHandoff(BaseModel):
@@ -176,11 +171,11 @@ async def _command(
 
 
 async def _tell(
-    state: AppState, pd: PdService, command: SchedulerCommand, said: str, *, ends: bool
+    state: AppState, pd: PdService, command: _LaterCommand, said: str, *, ends: bool
 ) -> CommandAnswer:
     """Send a command about a handoff that lives; note what it did."""
     check_controls(state)
-    record = pd.book.find_open(getattr(command, "handoff_id", ""))
+    record = pd.book.find_open(command.handoff_id)
     effects = await state.engine.command(command)
     if not isinstance(effects.result, Applied):
         return CommandAnswer(result="noop")

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from app.admin.handoff_requests import HandoffRequest, RecordSink, direct_request
 from app.errors import bad_request
 from app.pd.book import HandoffRecord
-from app.pd.service import PdService, pd_service
+from app.pd.service import Pd, PdService, pd_service
 from app.route.backends import checked_url
 from app.state import AppState, State
 from mocker_core.errors import ArgumentError, DuplicateIdError, WrongWorkerTypeError
@@ -67,10 +67,9 @@ class _Side(SourceEnd, DestinationEnd, Protocol):
 
 @router.post("/handoffs", summary="Run a whole handoff between two ranks or two servers")
 async def run_handoff(
-    body: WholeHandoff, state: State, authorization: Annotated[str | None, Header()] = None
+    body: WholeHandoff, state: State, pd: Pd, authorization: Annotated[str | None, Header()] = None
 ) -> JSONResponse:
     """The handoff's record with its timeline. Other servers get this request's Authorization header."""
-    pd = pd_service(state)
     handoff_id = HandoffId(body.handoff_id or uuid.uuid4().hex)
     request = await direct_request(state, body.request, f"handoff-{handoff_id}")
     if pd.book.find_open(handoff_id) is not None:

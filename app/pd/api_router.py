@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
@@ -18,18 +18,12 @@ from starlette.types import Receive, Scope, Send
 from app.errors import error_object
 from app.pd.holds import Hold, HoldState
 from app.pd.params import KvLoadError
-from app.pd.service import PdService, pd_service
-from app.state import State
+from app.pd.service import Pd, PdService
 from mocker_core.errors import EngineDeadError
 
 router = APIRouter(prefix="/pd/holds", tags=["P/D peers"])
 
 
-def get_pd(state: State) -> PdService:
-    return pd_service(state)
-
-
-Pd = Annotated[PdService, Depends(get_pd)]
 HoldId = Annotated[str, Path(description="`remote_request_id` of the transfer parameters.")]
 
 

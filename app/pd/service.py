@@ -1,6 +1,7 @@
 """Everything of one server that concerns handoffs: holds, leases, records, counters; built once, passed down.
 
-`install_handoffs` puts it into a server's state: its submitter replaces the direct one. Must not know routes.
+`install_handoffs` puts it into a server's state: its submitter replaces the direct one. Must not know routes;
+they get it as `Pd`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import Depends
 
 from app.dispatch import Dispatcher, EngineObserver
 from app.errors import ApiError
@@ -19,6 +22,7 @@ from app.pd.lifecycle import LifecycleHub
 from app.pd.params import KvLoadFault
 from app.pd.submitter import PdSubmitter
 from app.pd.tasks import TaskSet
+from app.state import AppState, Engine, State
 from mocker_core.commands import Applied, CancelSource, ReleaseSource
 from mocker_core.engine_args import MockEngineArgs
 from mocker_core.events import SchedulerLifecycleEvent
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
     import httpx
 
     from app.settings import ServeSettings
-    from app.state import AppState, Engine
 
 STATE_KEY = "pd"
 
@@ -140,6 +143,13 @@ class PdService(EngineObserver):
 def pd_service(state: AppState) -> PdService:
     service: PdService = state.extras[STATE_KEY]
     return service
+
+
+def _pd_of_request(state: State) -> PdService:
+    return pd_service(state)
+
+
+Pd = Annotated[PdService, Depends(_pd_of_request)]
 
 
 def install_handoffs(state: AppState) -> PdService:
