@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
 
 from app.errors import bad_request
 
+After = Annotated[str | None, Query(description="Id of the last one of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=100)]
+Order = Annotated[Literal["asc", "desc"], Query(description="By time.")]
 
-def page_of(items: Sequence[dict[str, Any]], after: str | None, limit: int) -> dict[str, Any]:
-    """At most `limit` items after the one with the id `after`. Raises ApiError 400 for an unknown id."""
+
+def page_of(
+    items: Sequence[dict[str, Any]], after: str | None = None, limit: int = 1, order: str = "asc"
+) -> dict[str, Any]:
+    """At most `limit` items after the one with the id `after`. Raises ApiError 400 for an unknown id.
+
+    `items` come oldest first; `order` "desc" turns them round.
+    """
+    items = items if order == "asc" else items[::-1]
     start = 0
     if after is not None:
         place = next((at for at, item in enumerate(items) if item["id"] == after), None)

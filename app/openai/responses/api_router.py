@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response as HttpResponse
 
 from app.errors import bad_request
-from app.openai.pages import answer_of, page_of
+from app.openai.pages import After, Limit, Order, answer_of, page_of
 from app.openai.responses import examples
 from app.openai.responses.job import ResponseJob
 from app.openai.responses.protocol import (
@@ -121,13 +121,12 @@ async def cancel_response(response_id: str, state: State) -> dict[str, Any]:
 async def list_input_items(
     response_id: str,
     state: State,
-    after: Annotated[str | None, Query(description="Id of the last item of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    order: Annotated[Literal["asc", "desc"], Query()] = "desc",
+    after: After = None,
+    limit: Limit = 20,
+    order: Order = "desc",
 ) -> dict[str, Any]:
     """Earlier turns' items are there too."""
-    items = list(response_store(state).get(response_id).facts.context)
-    return page_of(items if order == "asc" else items[::-1], after, limit)
+    return page_of(response_store(state).get(response_id).facts.context, after, limit, order)
 
 
 class _Following(HttpResponse):

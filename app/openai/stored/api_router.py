@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
 from app.openai.metadata import check_metadata, has_metadata
-from app.openai.pages import answer_of, page_of
+from app.openai.pages import After, Limit, Order, answer_of, page_of
 from app.openai.stored.protocol import (
     ChatCompletionDeleted,
     StoredChatCompletion,
@@ -50,14 +50,6 @@ _MESSAGE: dict[str, Any] = {
     "content_parts": None,
 }
 
-After = Annotated[str | None, Query(description="Id of the last one of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=100)]
-Order = Annotated[Literal["asc", "desc"], Query(description="By time.")]
-
-
-def _page(item: dict[str, Any]) -> dict[str, Any]:
-    return page_of([item], None, 1)
-
 
 class ChatCompletionUpdate(BaseModel):
     """What of a stored completion can change."""
@@ -71,7 +63,7 @@ class ChatCompletionUpdate(BaseModel):
     "",
     summary="Chat completions that were sent with store: true",
     response_model=None,
-    responses=answer_of(StoredChatCompletionList, _page(_COMPLETION)),
+    responses=answer_of(StoredChatCompletionList, page_of([_COMPLETION])),
 )
 async def list_chat_completions(
     request: Request,
@@ -92,7 +84,7 @@ async def list_chat_completions(
         for chat in chat_store(state)
         if has_metadata(chat.body["metadata"], wanted) and model in (None, chat.body["model"])
     ]
-    return page_of(bodies if order == "asc" else bodies[::-1], after, limit)
+    return page_of(bodies, after, limit, order)
 
 
 @router.get(
@@ -139,10 +131,10 @@ async def delete_chat_completion(completion_id: str, state: State) -> dict[str, 
     "/{completion_id}/messages",
     summary="The messages that a stored chat completion answered",
     response_model=None,
-    responses=answer_of(StoredMessageList, _page(_MESSAGE)),
+    responses=answer_of(StoredMessageList, page_of([_MESSAGE])),
 )
 async def list_chat_messages(
     completion_id: str, state: State, after: After = None, limit: Limit = 20, order: Order = "asc"
 ) -> dict[str, Any]:
     messages = find_chat(state, completion_id).shown_messages()
-    return page_of(messages if order == "asc" else messages[::-1], after, limit)
+    return page_of(messages, after, limit, order)
