@@ -1,4 +1,8 @@
-"""The scheduler commands, their results and effects (Dynamo's handoff vocabulary; engine.md section 7)."""
+"""The scheduler commands, their results and effects (Dynamo's handoff vocabulary; engine.md section 7).
+
+A command that brings a request may be refused, by a DuplicateIdError, RequestError or WrongWorkerTypeError;
+nothing has changed then.
+"""
 
 from __future__ import annotations
 
@@ -10,43 +14,59 @@ from mocker_core.request import DirectRequest, HandoffId, RequestId
 
 @dataclass(frozen=True, slots=True)
 class Submit:
+    """A plain request joins the waiting queue. Submitted."""
+
     request: DirectRequest
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
+    """Drop a request wherever it is and free its KV. Applied, or Noop if it is unknown or ended."""
+
     request_id: RequestId
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitHandoffPrefill:
+    """A source: prefill, one hidden token, then its blocks stay held. Submitted."""
+
     handoff_id: HandoffId
     request: DirectRequest
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSource:
+    """The KV was moved: free a held source. Noop if it is not held (yet, or any more)."""
+
     handoff_id: HandoffId
 
 
 @dataclass(frozen=True, slots=True)
 class CancelSource:
+    """Drop a source, running or held. Applied, or Noop."""
+
     handoff_id: HandoffId
 
 
 @dataclass(frozen=True, slots=True)
 class ReserveDestination:
+    """Queue for blocks for the prompt of a handoff. DestinationAccepted; the grant comes as an event."""
+
     handoff_id: HandoffId
     request: DirectRequest
 
 
 @dataclass(frozen=True, slots=True)
 class ActivateDestination:
+    """The KV is there: the request joins the waiting queue and never prefills. Noop unless reserved."""
+
     handoff_id: HandoffId
 
 
 @dataclass(frozen=True, slots=True)
 class CancelDestination:
+    """Drop a destination: pending, reserved or active. Applied, or Noop."""
+
     handoff_id: HandoffId
 
 
@@ -64,22 +84,26 @@ SchedulerCommand = (
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
+    """The request has joined the waiting queue."""
+
     request_id: RequestId
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationAccepted:
+    """The destination is pending; `DestinationReserved` tells of its grant."""
+
     request_id: RequestId
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    pass
+    """It was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noop:
-    pass
+    """There was nothing to do: unknown, ended already, or not in that state."""
 
 
 CommandResult = Submitted | DestinationAccepted | Applied | Noop

@@ -60,6 +60,11 @@ class DisaggregatedReplay(OfflineReplay):
         self._decode = [
             ReplayWorker(decode_args, len(self._prefill) + index) for index in range(num_decode_workers)
         ]
+        if not self._decode[0].core.policy.supports_destinations:
+            raise ArgumentError(
+                f"engine_type is {decode_args.engine_type.value} for decode, which can't reserve a "
+                "destination; use engine_type vllm there."
+            )
         self.workers += self._decode
         self._timing = TransferTiming.from_args(decode_args)
         self._transfers: list[tuple[float, int, int]] = []

@@ -22,7 +22,7 @@ from mocker_core.commands import (
 )
 from mocker_core.engine.core import EngineCore
 from mocker_core.errors import DuplicateIdError, RequestError, WrongWorkerTypeError
-from mocker_core.events import BlocksStored, DestinationExpired, DestinationReserved
+from mocker_core.events import BlocksStored, DestinationExpired, DestinationReserved, OutputSignal
 from mocker_core.request import HandoffId, RequestId
 from tests.factories import make_core, make_request, run_passes
 from tests.harness.invariants import assert_drained, assert_invariants
@@ -92,6 +92,16 @@ def test_activated_destination_decodes_without_a_prefill_and_caches_its_full_pro
     assert [result.end_ms for result in results] == [3.0, 6.0, 9.0]
     assert [len(result.outputs) for result in results] == [1, 1, 1]
     assert results[0].admissions[0].reused_input_tokens == 0
+    assert_drained(core)
+
+
+def test_destination_without_output_ends_in_no_time_and_without_a_token() -> None:
+    core = decode_core()
+    reserve(core, prompt=8, output=0)
+    activate(core)
+    result = core.execute_pass(5.0)
+    assert result.outputs == [OutputSignal(RequestId("r-h"), None, True)]
+    assert result.end_ms == 5.0
     assert_drained(core)
 
 

@@ -95,6 +95,12 @@ def test_roles_of_different_block_size_are_refused() -> None:
         DisaggregatedReplay([row(0)], prefill, decode)
 
 
+def test_decode_workers_that_reserve_no_destination_are_refused() -> None:
+    prefill, decode = make_args(worker_type="prefill"), make_args(worker_type="decode", engine_type="trtllm")
+    with pytest.raises(ArgumentError, match="engine_type is trtllm for decode"):
+        DisaggregatedReplay([row(0)], prefill, decode)
+
+
 def test_handoff_without_a_transfer_delay_settles_in_one_instant() -> None:
     (told,) = disaggregated(row(0)).rows
     times = told.as_dict(disaggregated=True)
