@@ -51,7 +51,7 @@ openapi: $(DEV) ## Write openapi/openapi.json
 	$(PY) -m app.openapi_doc --write
 
 docs: $(RUNTIME) ## Write docs/configuration.md
-	$(PY) -m app.settings_doc --write
+	$(PY) -m app.settings.doc --write
 
 clean: ## Remove the environment and all caches
 	rm -rf "$(VENV)" build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -58,11 +58,11 @@ def _run(words: list[str]) -> int:
 
 
 def _serve(words: list[str]) -> int:
-    from app.settings_load import load_settings
+    from app.settings.load import load_settings
 
     loaded = load_settings(words, os.environ)
     if loaded.settings is None:
-        from app.settings_doc import serve_help
+        from app.settings.doc import serve_help
 
         sys.stdout.write(serve_help())
         return 0

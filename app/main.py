@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from app.factory import create_app
-from app.settings_load import settings_from_environment
+from app.settings.load import settings_from_environment
 
 app = create_app(settings_from_environment())

@@ -162,7 +162,7 @@ def test_only_app_settings_and_cli_read_the_environment() -> None:
         for path in SOURCES
         if re.search(r"\bos\.(environ|getenv)\b", path.read_text(encoding="utf-8"))
     }
-    assert readers <= {"app.cli", "app.settings_load"}
+    assert readers <= {"app.cli", "app.settings.load"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)

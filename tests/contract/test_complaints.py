@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.openapi_doc import document_text
-from app.settings_load import load_settings
+from app.settings.load import load_settings
 from app.state import AppState
 from tests.harness.asgi_stream import AsgiClient
 from tests.harness.live_server import LiveServer

@@ -128,7 +128,7 @@ def test_no_command_shows_the_usage_with_status_2(capsys: pytest.CaptureFixture[
 
 def test_reading_settings_imports_no_web_framework() -> None:
     code = (
-        "import sys\nfrom app.settings_load import load_settings\nload_settings(['--port', '1'], {})\n"
+        "import sys\nfrom app.settings.load import load_settings\nload_settings(['--port', '1'], {})\n"
         "heavy = {'fastapi', 'pydantic', 'uvicorn', 'yaml', 'numpy', 'asyncio'} & sys.modules.keys()\n"
         "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)"
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from app.settings import ServeSettings, settings_by_name
-from app.settings_doc import DOCUMENT, configuration_document, serve_help
-from app.settings_load import load_settings
-from app.settings_values import Group
-from app.vllm_flags import IGNORED_FLAGS, SHORT_FLAGS
+from app.settings.doc import DOCUMENT, configuration_document, serve_help
+from app.settings.load import load_settings
+from app.settings.values import Group
+from app.settings.vllm_flags import IGNORED_FLAGS, SHORT_FLAGS
 from mocker_core.engine_args import EngineType, MockEngineArgs, PreemptionMode, WorkerType
 from mocker_core.errors import ArgumentError
 

@@ -1,7 +1,7 @@
 """vLLM's flags that the mocker does not model: accepted, said once, ignored.
 
 Only names and how many values each takes, so that a command line written for vLLM keeps its meaning. A flag
-that is modelled does not belong here (a test checks it); it is declared in `settings`.
+that is modelled does not belong here (a test checks it); it is in `declared`.
 """
 
 from __future__ import annotations

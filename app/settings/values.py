@@ -1,7 +1,7 @@
 """What one setting is, and how its value is read from text (flag, environment) or from YAML.
 
 Owns the kinds of values and the sentence that refuses a wrong one. Knows no setting by name and no source by
-order: `settings` declares them, `settings_load` puts the sources over one another.
+order: `declared` has them, `load` puts the sources over one another.
 """
 
 from __future__ import annotations

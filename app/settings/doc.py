@@ -1,6 +1,6 @@
 """Texts made from the declared settings: `mocker serve --help` and docs/configuration.md.
 
-`python -m app.settings_doc` prints the document; `--write` puts it into docs/. A test fails when it drifts.
+`python -m app.settings.doc` prints the document; `--write` puts it into docs/. A test fails when it drifts.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from app.settings import settings_by_name
-from app.settings_values import Group, Kind, Setting
-from app.vllm_flags import IGNORED_FLAGS
+from app.settings.declared import settings_by_name
+from app.settings.values import Group, Kind, Setting
+from app.settings.vllm_flags import IGNORED_FLAGS
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
 _INTRODUCTION = """\
 # Configuration
 
-Generated from `app/settings.py` by `make docs`; edit the settings there, not this file.
+Generated from `app/settings/declared.py` by `make docs`; edit the settings there, not this file.
 
 A setting has one name in four places. Who comes first in this list wins:
 

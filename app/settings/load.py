@@ -13,9 +13,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from app.settings import ServeSettings, settings_by_name
-from app.settings_flags import CONFIG_FLAG, find_flag, known_flags, parse_flags
-from app.settings_values import parse_text, parse_value
+from app.settings.declared import ServeSettings, settings_by_name
+from app.settings.flags import CONFIG_FLAG, find_flag, known_flags, parse_flags
+from app.settings.values import parse_text, parse_value
 from mocker_core.errors import ArgumentError
 
 _PREFIX = "MOCKER_"

@@ -1,7 +1,7 @@
 """`ServeSettings`: everything `mocker serve` can be told, declared once with default, range and help.
 
 Flags, environment variables, YAML keys, `--help` and docs/configuration.md all derive from it. It is built
-once at the edge (`settings_load`) and passed down. Must not know argv, files or the environment.
+once at the edge (`load`) and passed down. Must not know argv, files or the environment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from app.settings_values import Group, Kind, Setting
+from app.settings.values import Group, Kind, Setting
 from mocker_core.engine_args import MockEngineArgs
 from mocker_core.errors import ArgumentError
 

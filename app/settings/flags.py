@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 
-from app.settings import settings_by_name
-from app.settings_values import Group, Kind, Setting, parse_text
-from app.vllm_flags import IGNORED_FLAGS, SHORT_FLAGS, Arity
+from app.settings.declared import settings_by_name
+from app.settings.values import Group, Kind, Setting, parse_text
+from app.settings.vllm_flags import IGNORED_FLAGS, SHORT_FLAGS, Arity
 from mocker_core.errors import ArgumentError
 
 CONFIG_FLAG = Setting(
