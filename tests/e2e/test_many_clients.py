@@ -121,6 +121,34 @@ async def _alone(server: LiveServer, index: int) -> list[Any]:
     return await stream.read_all()
 
 
+def test_health_answers_while_the_engine_is_behind_its_plan_all_the_time() -> None:
+    async def main(server: LiveServer) -> tuple[list[bytes], int]:
+        streams = [Stream(server.port, ask(index, 8000)) for index in range(64)]
+        await asyncio.gather(*(stream.open() for stream in streams))
+        await asyncio.gather(*(stream.read_some() for stream in streams))
+        reading = [asyncio.create_task(stream.read_all()) for stream in streams]
+        answers = [await _health(server.port) for _ in range(5)]
+        left = len(server.state.dispatcher)
+        for stream, task in zip(streams, reading, strict=True):
+            task.cancel()
+            stream.vanish()
+        return answers, left
+
+    with fast_server(speedup_ratio=1e6) as server:
+        answers, left = asyncio.run(main(server))
+        assert answers == [b"HTTP/1.1 200 OK\r\n"] * 5
+        assert left == 64  # not one of the answers was over: each still had thousands of tokens to come
+        wait_until_idle(server)
+
+
+async def _health(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    status = await reader.readline()
+    writer.close()
+    return status
+
+
 def test_the_blocks_of_100_killed_clients_of_200_are_freed() -> None:
     async def main(server: LiveServer) -> None:
         streams = [Stream(server.port, ask(index, 4000)) for index in range(200)]
