@@ -37,7 +37,7 @@ check: $(DEV) ## Format, lint, types, OpenAPI drift and tests, as CI runs them
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m app.openapi_doc --check
+	$(PY) -m app.openapi.doc --check
 	$(PY) -m pytest $(ARGS)
 
 format: $(DEV) ## Put the source into its form
@@ -48,7 +48,7 @@ bench: $(DEV) ## Run the benchmarks; ARGS picks and tunes them
 	@exec $(PY) -m benchmarks $(ARGS)
 
 openapi: $(DEV) ## Write openapi/openapi.json
-	$(PY) -m app.openapi_doc --write
+	$(PY) -m app.openapi.doc --write
 
 docs: $(RUNTIME) ## Write docs/configuration.md
 	$(PY) -m app.settings.doc --write

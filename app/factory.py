@@ -66,8 +66,8 @@ class MockerApp(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            from app.openapi_examples import add_examples, restore_nulls
-            from app.openapi_hot import add_hot_routes
+            from app.openapi.examples import add_examples, restore_nulls
+            from app.openapi.hot_routes import add_hot_routes
 
             own = [route for router in routers() for route in router.routes]
             document = restore_nulls(super().openapi(), own)

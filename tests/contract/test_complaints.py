@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.openapi_doc import document_text
+from app.openapi.doc import document_text
 from app.settings.load import load_settings
 from app.state import AppState
 from tests.harness.asgi_stream import AsgiClient

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from app.factory import hot_routes
-from app.openapi_doc import PATH, document_text
+from app.openapi.doc import PATH, document_text
 from tests.harness.asgi_stream import serving
 from tests.unit.app.serving_fixtures import make_app
 

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.openapi_doc import PATH
+from app.openapi.doc import PATH
 from tests.harness.live_server import LiveServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.filterwarnings("default")]

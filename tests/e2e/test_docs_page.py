@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.openapi_doc import PATH
+from app.openapi.doc import PATH
 from tests.harness.browser import Browser
 from tests.harness.live_server import LiveServer
 

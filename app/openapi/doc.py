@@ -1,4 +1,4 @@
-"""`python -m app.openapi_doc [--write | --check]`: the committed OpenAPI document, and whether it drifted."""
+"""`python -m app.openapi.doc [--write | --check]`: the committed OpenAPI document, and whether it drifted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from app.factory import create_app
 from app.settings import ServeSettings
 
-PATH = Path(__file__).resolve().parent.parent / "openapi" / "openapi.json"
+PATH = Path(__file__).resolve().parents[2] / "openapi" / "openapi.json"
 
 
 def document_text() -> str:
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the document, or (--check) compare it; exit status 1 if it drifted."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words not in ([], ["--write"], ["--check"]):
-        print("usage: python -m app.openapi_doc [--write | --check]", file=sys.stderr)
+        print("usage: python -m app.openapi.doc [--write | --check]", file=sys.stderr)
         return 2
     text = document_text()
     if words == ["--check"]:
