@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mocker_core.commands import (
@@ -26,12 +26,13 @@ from mocker_core.commands import (
 from mocker_core.engine.core import EngineCore
 from mocker_core.engine_args import MockEngineArgs, WorkerType
 from mocker_core.errors import MockerError
-from mocker_core.events import DestinationExpired, SourceExpired
+from mocker_core.events import DestinationExpired, SchedulerLifecycleEvent, SourceExpired
 from mocker_core.live.engine import MockEngine
 from mocker_core.live.protocols import LiveCore
 from mocker_core.request import DirectRequest, HandoffId, RequestId
 from tests.harness.virtual_loop import VirtualClock, run_virtual
 from tests.live.fakes import FakeCore, RecordingListener, sleep_ms
+from tests.property.profiles import examples
 
 NAMES = st.sampled_from("abcd")
 HANDOFFS = st.sampled_from("gh")
@@ -171,6 +172,7 @@ class CountingCore:
 
     def execute_pass(self, now_ms: float) -> Any:
         result = self._core.execute_pass(now_ms)
+        self._count_expired(result.lifecycle)
         for finished in result.finished:
             assert finished.request_id in self._alive
             if finished.request_id not in self._sources.values():
@@ -201,18 +203,21 @@ class CountingCore:
 
     def advance(self, now_ms: float, **how: Any) -> Any:
         effects = self._core.advance(now_ms, **how)
-        for event in effects.lifecycle:
+        self._count_expired(effects.lifecycle)
+        return effects
+
+    def _count_expired(self, lifecycle: Iterable[SchedulerLifecycleEvent]) -> None:
+        for event in lifecycle:
             if isinstance(event, SourceExpired | DestinationExpired):
                 assert event.request_id in self._alive
                 self._end(event.request_id)
-        return effects
 
     def _end(self, request_id: str) -> None:
         self._alive.discard(request_id)
         self._sources = {h: r for h, r in self._sources.items() if r != request_id}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(steps=st.lists(STEPS, max_size=40), worker=st.sampled_from(WorkerType))
 def test_real_core_ends_every_accepted_request_once_and_holds_nothing(
     steps: list[Any], worker: WorkerType
@@ -220,7 +225,7 @@ def test_real_core_ends_every_accepted_request_once_and_holds_nothing(
     run_virtual(play(steps, EngineCore, worker))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), max_size=30), ranks=st.integers(1, 3))
 def test_plain_requests_end_once_whatever_the_times(steps: list[tuple[int, int]], ranks: int) -> None:
     """Each request is published as completed, or reported cancelled, or told to be dead, and once."""

@@ -141,7 +141,7 @@ class Traffic:
     def finish(self) -> None:
         """Let everything end, by itself or by its deadline, and look at the book."""
         driver = self.driver
-        while driver.step() or self.unblock():
+        while driver.step():
             pass
         assert_drained(driver.core)
         expired = {
@@ -152,14 +152,6 @@ class Traffic:
         ended = {str(request_id) for request_id in driver.finished} | expired
         assert not self.cancelled & ended, "ended twice"
         assert set(self.accepted) == self.cancelled | ended
-
-    def unblock(self) -> bool:
-        """As without tiers, an activated destination may wait behind a head that lacks its very blocks."""
-        for request in self.driver.core.scheduler.waiting:
-            if request.kv_in_place:
-                self.cancel(request.request_id)
-                return True
-        return False
 
 
 def direct_request(ask: Any) -> DirectRequest:
