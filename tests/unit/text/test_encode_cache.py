@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 from app.text.encode_cache import EncodeCache
 from app.text.tokenizer import BuiltinTokenizer
 
@@ -49,3 +52,27 @@ def test_text_beyond_the_bound_is_encoded_but_not_kept() -> None:
     text = make_text("word", 400)
     assert cache.encode(text) == BuiltinTokenizer().encode(text)
     assert len(cache) == 0
+
+
+class TwoAtOnce(BuiltinTokenizer):
+    """Encodes the first text only once two threads ask for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meeting = threading.Barrier(2, timeout=20)
+
+    def encode(self, text: str) -> list[int]:
+        if text.startswith("first"):
+            self.meeting.wait()
+        return super().encode(text)
+
+
+def test_text_that_two_threads_encode_at_once_counts_once() -> None:
+    cache = EncodeCache(TwoAtOnce(), max_chars=2000)
+    first = make_text("first", 600)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(cache.encode, [first, first])
+    assert one == other
+    for name in ("second", "third"):
+        cache.encode(make_text(name, 600))
+    assert len(cache) == 3, "there is room for three"
