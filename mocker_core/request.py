@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
+from mocker_core.errors import RequestError
+
 RequestId = NewType("RequestId", str)
 HandoffId = NewType("HandoffId", str)
 BlockIdentity = NewType("BlockIdentity", int)
@@ -63,3 +65,11 @@ class DirectRequest:
         if self.output_token_ids is None:
             return self.max_output_tokens
         return len(self.output_token_ids)
+
+    def check_lengths(self) -> None:
+        """Raises RequestError for what no engine could serve, whatever its arguments."""
+        if self.num_prompt_tokens < 1 or self.num_output_tokens < 0:
+            raise RequestError(
+                f"A request needs at least 1 prompt token and max_tokens >= 0; it has "
+                f"{self.num_prompt_tokens} and {self.num_output_tokens}."
+            )

@@ -51,7 +51,9 @@ def parse_trace(lines: Iterable[str]) -> Iterator[TraceRow]:
 
 
 def _row(record: dict[str, Any], number: int, index: int) -> TraceRow:
-    hash_ids = record.get("hash_ids") or []
+    hash_ids = record.get("hash_ids")
+    if hash_ids is None:
+        hash_ids = []
     if not isinstance(hash_ids, list) or not all(isinstance(item, int) for item in hash_ids):
         raise ArgumentError(f"trace line {number}: hash_ids must be a list of whole numbers.")
     session_id = record.get("session_id")

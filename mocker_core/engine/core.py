@@ -14,7 +14,7 @@ from mocker_core.engine.handoff_ops import HandoffOps
 from mocker_core.engine.offload_ops import OffloadOps
 from mocker_core.engine.pricing import Pricing
 from mocker_core.engine_args import MockEngineArgs
-from mocker_core.errors import DuplicateIdError, RequestError
+from mocker_core.errors import DuplicateIdError
 from mocker_core.events import KvEvent, OutputSignal
 from mocker_core.kv.block_pool import BlockPool
 from mocker_core.kv.events import KvEventLog
@@ -82,12 +82,8 @@ class EngineCore:
         """Make the scheduler's state of a request and register its id."""
         if request.request_id in self.requests:
             raise DuplicateIdError(f"request id {request.request_id} is in use; send a new id.")
+        request.check_lengths()
         prompt_tokens = request.num_prompt_tokens
-        if prompt_tokens < 1 or max_output < 0:
-            raise RequestError(
-                f"a request needs at least 1 prompt token and max_tokens >= 0; "
-                f"got {prompt_tokens} and {max_output}."
-            )
         output = request.output_token_ids
         if output is None or len(output) < max_output:  # a handoff prefill has a token even if unplanned
             output = SeededOutput(rng.stream_seed(self.args.seed, "output", request.request_id), max_output)

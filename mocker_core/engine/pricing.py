@@ -15,14 +15,11 @@ class Pricing:
 
     def __init__(self, args: MockEngineArgs, dp_rank: int) -> None:
         self.model = build_perf_model(args, dp_rank)
-        self.set_speedup(args.speedup_ratio, args.decode_speedup_ratio)
+        # A divisor of 0 means no scaling.
+        self._prefill_divisor = args.speedup_ratio or 1.0
+        self._decode_divisor = args.speedup_ratio * args.decode_speedup_ratio or 1.0
         self._worker_type = args.worker_type
         self._total_kv_tokens = args.num_gpu_blocks * args.block_size
-
-    def set_speedup(self, speedup_ratio: float, decode_speedup_ratio: float) -> None:
-        """A divisor of 0 means no scaling."""
-        self._prefill_divisor = speedup_ratio or 1.0
-        self._decode_divisor = speedup_ratio * decode_speedup_ratio or 1.0
 
     def price(self, scheduler: Scheduler, this_pass: PassState) -> tuple[float, float]:
         """(prefill_ms, decode_ms) of a pass, speed-ups applied."""

@@ -149,11 +149,7 @@ class MockEngine:
         Raises EngineDeadError, DuplicateIdError, or RequestError for a request no rank can take.
         """
         self._check_ready()
-        if request.num_prompt_tokens < 1 or request.num_output_tokens < 0:
-            raise RequestError(
-                f"A request needs at least 1 prompt token and max_tokens >= 0; it has "
-                f"{request.num_prompt_tokens} and {request.num_output_tokens}."
-            )
+        request.check_lengths()
         rank = self._choose_rank(request.dp_rank if dp_rank is None else dp_rank)
         self._ids.submit(request.request_id, rank)
         self._ranks[rank].context.ports.requests.put(request, self._clock.now_ms())

@@ -92,7 +92,7 @@ def test_planned_output_decides_the_length() -> None:
 @pytest.mark.parametrize(("fields", "got"), [({"tokens": ()}, "0 and 2"), ({"output": -1}, "4 and -1")])
 def test_request_without_prompt_or_with_negative_output_is_refused(fields: dict[str, Any], got: str) -> None:
     core = make_core()
-    with pytest.raises(RequestError, match=f"at least 1 prompt token and max_tokens >= 0; got {got}"):
+    with pytest.raises(RequestError, match=f"at least 1 prompt token and max_tokens >= 0; it has {got}"):
         core.receive(make_request(**fields))
     assert_drained(core)
 

@@ -65,6 +65,7 @@ def test_blank_lines_are_no_rows_but_count_as_lines() -> None:
         ({"output_length": True}, "output_length is True; it must be a whole number >= 0"),
         ({"priority": 1.5}, "priority is 1.5; it must be a whole number"),
         ({"delay": -2}, "delay_ms is -2; it must be a number >= 0"),
+        ({"hash_ids": ""}, "hash_ids must be a list of whole numbers"),
         ({"hash_ids": "1,2"}, "hash_ids must be a list of whole numbers"),
         ({"hash_ids": [1, "2"]}, "hash_ids must be a list of whole numbers"),
         ({"hash_ids": [1, 2.5]}, "hash_ids must be a list of whole numbers"),
