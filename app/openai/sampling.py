@@ -45,14 +45,7 @@ def check_sampling(
 ) -> Sampling:
     """Raises ApiError 400 for the first value out of range."""
     _check_ranges(request)
-    n = 1 if request.n is None else request.n
-    _check_int("n", n, 1, _MAX_N[profile])
-    if profile == "vllm" and n > 1 and request.temperature is not None and request.temperature < 1e-5:
-        raise bad_request(f"n is {n}; it must be 1 when temperature is 0 (greedy sampling).", "n")
-    if best_of is not None and (best_of < n or best_of > _MAX_N[profile]):
-        raise bad_request(
-            f"best_of is {best_of}; it must be at least n ({n}) and at most {_MAX_N[profile]}.", "best_of"
-        )
+    n = _checked_choices(request, profile, best_of)
     if max_tokens is not None and max_tokens < lowest_max_tokens:
         raise bad_request(
             f"{max_tokens_name} is {max_tokens}; it must be at least {lowest_max_tokens}.", max_tokens_name
@@ -95,6 +88,18 @@ def check_top_logprobs(name: str, value: int, most: int) -> int:
     if value < 0 or (most != -1 and value > most):
         raise bad_request(f"{name} is {value}; it must be between 0 and {most} (--max-logprobs).", name)
     return value
+
+
+def _checked_choices(request: GenerationRequest, profile: str, best_of: int | None) -> int:
+    n = 1 if request.n is None else request.n
+    _check_int("n", n, 1, _MAX_N[profile])
+    if profile == "vllm" and n > 1 and request.temperature is not None and request.temperature < 1e-5:
+        raise bad_request(f"n is {n}; it must be 1 when temperature is 0 (greedy sampling).", "n")
+    if best_of is not None and (best_of < n or best_of > _MAX_N[profile]):
+        raise bad_request(
+            f"best_of is {best_of}; it must be at least n ({n}) and at most {_MAX_N[profile]}.", "best_of"
+        )
+    return n
 
 
 def _check_ranges(request: GenerationRequest) -> None:
