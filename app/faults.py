@@ -64,8 +64,9 @@ class FaultRates:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
                 raise bad_request(f"faults.{name} is {value!r:.60}; it must be a rate from 0 to 1.", "faults")
-        if self.error + self.disconnect + self.stall > 1:
-            raise bad_request("The rates in faults add up to more than 1; lower them.", "faults")
+        total = self.error + self.disconnect + self.stall
+        if total > 1:
+            raise bad_request(f"The rates in faults add up to {total:g}; lower them to at most 1.", "faults")
         status = self.error_status
         if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status <= 599:
             raise bad_request(

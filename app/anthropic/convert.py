@@ -39,7 +39,9 @@ def chat_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]
             found.append(dict(tool))
             continue
         if "input_schema" not in tool:
-            raise bad_request(f"tools.{at}.input_schema is missing.", f"tools.{at}.input_schema")
+            raise bad_request(
+                f"tools.{at}.input_schema is missing; give a JSON Schema object.", f"tools.{at}.input_schema"
+            )
         function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
         if tool.get("description") is not None:
             function["description"] = tool["description"]

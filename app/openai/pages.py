@@ -26,7 +26,10 @@ def page_of(
     if after is not None:
         place = next((at for at, item in enumerate(items) if item["id"] == after), None)
         if place is None:
-            raise bad_request(f"after is {after!r:.100}, which is not in the list.", "after")
+            raise bad_request(
+                f"after is {after!r:.100}, which is not in the list; give the last_id of a page.",
+                "after",
+            )
         start = place + 1
     data = list(items[start : start + limit])
     return {

@@ -35,7 +35,7 @@ def check_tools(
             f"tool_choice is {tool_choice!r}; it must be none, auto, required or an object.", "tool_choice"
         )
     elif tool_choice == "required" and not names:
-        raise bad_request("tool_choice is required, but tools has no function to call.", "tool_choice")
+        raise bad_request("tool_choice is required, but tools has no function; add one.", "tool_choice")
 
 
 def tools_of_functions(

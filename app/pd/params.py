@@ -61,7 +61,7 @@ def transfer_role(params: Mapping[str, Any] | None) -> TransferRole:
         asked[key] = bool(value)
     if all(asked.values()):
         raise bad_request(
-            f"{PARAM} has both do_remote_decode and do_remote_prefill true; a request is for one side only.",
+            f"{PARAM} has both do_remote_decode and do_remote_prefill true; set one of them only.",
             PARAM,
         )
     if asked["do_remote_decode"]:

@@ -184,5 +184,5 @@ def _read_trace(path: str) -> list[TraceRow]:
     except UnicodeDecodeError:
         raise ArgumentError(f"the trace {path!r} is not UTF-8 text; it must be JSONL.") from None
     if not rows:
-        raise ArgumentError(f"the trace {path!r} has no rows.")
+        raise ArgumentError(f"the trace {path!r} has no rows; it must have one JSON object a line.")
     return rows

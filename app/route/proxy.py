@@ -200,7 +200,7 @@ class _Asked:
                     await answer.aclose()
                 return
         tried = ", ".join(backend.url for backend in self._pool.backends)
-        raise ApiError(503, f"No {self._pool.role} server can be reached; tried {tried}.")
+        raise ApiError(503, f"No {self._pool.role} server can be reached; start one of {tried}.")
 
 
 class _Answer:

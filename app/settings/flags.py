@@ -180,7 +180,9 @@ def _items(setting: Setting, shown: str, values: list[str]) -> tuple[str, ...]:
 def _store_nested(given: GivenFlags, setting: Setting, shown: str, path: str, text: str) -> None:
     """`--kv-transfer-config.kv_role kv_both` sets one key of a JSON setting."""
     if setting.kind is not Kind.MAPPING:
-        raise ArgumentError(f"{shown} has a key after the dot, but {setting.flag} is not a JSON object.")
+        raise ArgumentError(
+            f"{shown} has a key after the dot, but {setting.flag} is not a JSON object; leave the key out."
+        )
     try:
         value = json.loads(text)
     except ValueError:
@@ -192,7 +194,9 @@ def _store_nested(given: GivenFlags, setting: Setting, shown: str, path: str, te
     for key in parents:
         whole = whole.setdefault(key, {})
         if not isinstance(whole, dict):
-            raise ArgumentError(f"{shown} goes into {key}, which already has a plain value.")
+            raise ArgumentError(
+                f"{shown} goes into {key}, which already has a plain value; set one of the two."
+            )
     whole[last] = value
 
 

@@ -104,7 +104,8 @@ async def start_input_tokens(state: AppState, incoming: Incoming, response: HotR
 def _check(state: AppState, request: ResponsesRequest) -> Sampling:
     if request.background and request.store is False:
         raise bad_request(
-            "background is true, but store is false; a background response is kept.", "background"
+            "background is true, but store is false; a background response is kept, so leave store out.",
+            "background",
         )
     check_metadata(request.metadata)
     if request.max_tool_calls is not None and request.max_tool_calls < 1:
@@ -112,7 +113,7 @@ def _check(state: AppState, request: ResponsesRequest) -> Sampling:
             f"max_tool_calls is {request.max_tool_calls}; it must be at least 1.", "max_tool_calls"
         )
     if request.n is not None and request.n != 1:
-        raise bad_request(f"n is {request.n}; a response has one answer.", "n")
+        raise bad_request(f"n is {request.n}; it must be 1, since a response has one answer.", "n")
     return check_sampling(
         request,
         state.profile,
