@@ -6,11 +6,11 @@ Owns the reading of the reader's place and the end of the streams at shutdown. T
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from sse_starlette import EventSourceResponse
 
 from app.admin.event_streams import EventStreams, fpm_body, kv_body, lifecycle_body, sse_records
@@ -19,21 +19,14 @@ from app.event_ring import EventRing
 from app.ops.metrics_json import add_section
 from app.state import AppState
 
+T = TypeVar("T")
+
 router = APIRouter(prefix="/admin/events", tags=["Admin"])
 
 _STREAMS = "event_streams"
 # Longer than the server lets open streams go on: they end by themselves when the rings are closed.
 _LIBRARY_GRACE_S = 60.0
 
-LastEventId = Annotated[
-    str | None,
-    Header(description="Go on after this id; `last_event_id` in the query says the same."),
-]
-LastEventIdParam = Annotated[str | None, Query(alias="last_event_id", description="As Last-Event-ID.")]
-From = Annotated[
-    Literal["oldest", "now"],
-    Query(alias="from", description="Where to begin without an id: at the oldest event kept, or now."),
-]
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {}}, "description": "Records with id, event and data."}
 }
@@ -55,56 +48,58 @@ def event_streams(request: Request) -> EventStreams:
     return streams
 
 
-@router.get("/kv", responses=_ANSWERS, response_class=EventSourceResponse, summary="KV cache events")
-async def kv_events(
-    request: Request,
-    last_event_id: LastEventId = None,
-    last_event_id_param: LastEventIdParam = None,
-    begin: From = "oldest",
-    token_ids: Annotated[bool, Query(description="Show the token ids of stored blocks.")] = False,
-) -> EventSourceResponse:
-    """Blocks stored in and removed from each tier, in the order of each rank's `event_id`."""
-    ring = event_streams(request).kv
-    after_id = _after_id(ring, last_event_id or last_event_id_param, begin)
-    return _stream(sse_records(ring, after_id, partial(kv_body, token_ids=token_ids)))
-
-
-@router.get("/fpm", responses=_ANSWERS, response_class=EventSourceResponse, summary="Forward-pass metrics")
-async def fpm_events(
-    request: Request,
-    last_event_id: LastEventId = None,
-    last_event_id_param: LastEventIdParam = None,
-    begin: From = "oldest",
-) -> EventSourceResponse:
-    """One record per forward pass of each rank."""
-    ring = event_streams(request).fpm
-    after_id = _after_id(ring, last_event_id or last_event_id_param, begin)
-    return _stream(sse_records(ring, after_id, fpm_body))
-
-
-@router.get("/lifecycle", responses=_ANSWERS, response_class=EventSourceResponse, summary="Handoff events")
-async def lifecycle_events(
-    request: Request,
-    last_event_id: LastEventId = None,
-    last_event_id_param: LastEventIdParam = None,
-    begin: From = "oldest",
-) -> EventSourceResponse:
-    """Sources held, destinations reserved, and what of both expired."""
-    ring = event_streams(request).lifecycle
-    after_id = _after_id(ring, last_event_id or last_event_id_param, begin)
-    return _stream(sse_records(ring, after_id, lifecycle_body))
-
-
-def _after_id(ring: EventRing[Any], given: str | None, begin: str) -> int:
+def _reading_place(
+    last_event_id: Annotated[
+        str | None,
+        Header(description="Go on after this id; `last_event_id` in the query says the same."),
+    ] = None,
+    last_event_id_param: Annotated[
+        str | None, Query(alias="last_event_id", description="As Last-Event-ID.")
+    ] = None,
+    begin: Annotated[
+        Literal["oldest", "now"],
+        Query(alias="from", description="Where to begin without an id: at the oldest event kept, or now."),
+    ] = "oldest",
+) -> int | None:
+    """The id to go on after; 0: from the oldest event on, None: from now on."""
+    given = last_event_id or last_event_id_param
     if given is None:
-        return 0 if begin == "oldest" else ring.last_id
+        return 0 if begin == "oldest" else None
     if not (given.isascii() and given.isdigit()) or len(given) > 20:
         raise bad_request(
-            f"Last-Event-ID is {given!r}; it must be the number that the last record had as its id.",
+            f"Last-Event-ID is {given!r:.60}; it must be the number that the last record had as its id.",
             "last_event_id",
         )
     return int(given)
 
 
-def _stream(records: AsyncIterator[bytes]) -> EventSourceResponse:
+Place = Annotated[int | None, Depends(_reading_place)]
+
+
+@router.get("/kv", responses=_ANSWERS, response_class=EventSourceResponse, summary="KV cache events")
+async def kv_events(
+    request: Request,
+    place: Place,
+    token_ids: Annotated[bool, Query(description="Show the token ids of stored blocks.")] = False,
+) -> EventSourceResponse:
+    """Blocks stored in and removed from each tier, in the order of each rank's `event_id`."""
+    return _stream(event_streams(request).kv, place, partial(kv_body, token_ids=token_ids))
+
+
+@router.get("/fpm", responses=_ANSWERS, response_class=EventSourceResponse, summary="Forward-pass metrics")
+async def fpm_events(request: Request, place: Place) -> EventSourceResponse:
+    """One record per forward pass of each rank."""
+    return _stream(event_streams(request).fpm, place, fpm_body)
+
+
+@router.get("/lifecycle", responses=_ANSWERS, response_class=EventSourceResponse, summary="Handoff events")
+async def lifecycle_events(request: Request, place: Place) -> EventSourceResponse:
+    """Sources held, destinations reserved, and what of both expired."""
+    return _stream(event_streams(request).lifecycle, place, lifecycle_body)
+
+
+def _stream(
+    ring: EventRing[T], place: int | None, body: Callable[[T], tuple[str, dict[str, Any]]]
+) -> EventSourceResponse:
+    records = sse_records(ring, ring.last_id if place is None else place, body)
     return EventSourceResponse(records, sep="\n", shutdown_grace_period=_LIBRARY_GRACE_S)
