@@ -79,7 +79,7 @@ def test_printed_line_works_the_lane_shows_and_a_signal_ends_all(number: signal.
 def test_flag_that_the_servers_refuse_ends_the_demo_with_their_words() -> None:
     demo = Demo("--block-size", "1")
     assert demo.wait() == 1
-    assert re.search("prefill-1 ended with status 2: .*block", demo.text)
+    assert re.search("(prefill|decode)-1 ended with status 2: .*block", demo.text)
 
 
 def test_killed_demo_leaves_no_server_behind() -> None:

@@ -141,6 +141,8 @@ def test_adapters_in_use_are_labels_of_lora_info() -> None:
         body = chat(max_tokens=400, ignore_eos=True, stream=True, model="sql")
         streams = [client.open("POST", "/v1/chat/completions", body) for _ in range(2)]
         await streams[0].wait_for_bodies(3)
+        while len(app.dispatcher) < len(streams):
+            await asyncio.sleep(0)
         samples = await scrape(client)
         for stream in streams:
             stream.hang_up()
