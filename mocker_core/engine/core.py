@@ -80,8 +80,12 @@ class EngineCore:
 
     def accept(self, request: DirectRequest, *, max_output: int) -> SchedRequest:
         """Make the scheduler's state of a request and register its id."""
-        if request.request_id in self.requests:
-            raise DuplicateIdError(f"request id {request.request_id} is in use; send a new id.")
+        state = self.new_state(request, max_output=max_output)
+        self.register(state)
+        return state
+
+    def new_state(self, request: DirectRequest, *, max_output: int) -> SchedRequest:
+        """The scheduler's state of a request that nothing knows of so far. Raises RequestError."""
         request.check_lengths()
         prompt_tokens = request.num_prompt_tokens
         output = request.output_token_ids
@@ -94,10 +98,18 @@ class EngineCore:
         state = SchedRequest(request, BlockTable(sequence), output, max_output)
         if self.args.max_model_len is not None:
             state.limit = min(max_output, self.args.max_model_len - prompt_tokens)
+        return state
+
+    def register(self, state: SchedRequest) -> None:
+        """Accept a request: its id is alive from now on, its place in the order settled.
+
+        Raises DuplicateIdError.
+        """
+        if state.request_id in self.requests:
+            raise DuplicateIdError(f"request id {state.request_id} is in use; send a new id.")
         state.arrival_order = self._accepted
         self._accepted += 1
-        self.requests[request.request_id] = state
-        return state
+        self.requests[state.request_id] = state
 
     def execute_pass(self, now_ms: float) -> EnginePassResult:
         """Run one pass that starts at `now_ms`. All its outputs carry `end_ms`."""

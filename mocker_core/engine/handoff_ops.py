@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 
 class DestinationState(Enum):
+    """ACTIVE from its activation to its end, whether it waits or runs."""
+
     PENDING = "pending"
     RESERVED = "reserved"
     ACTIVE = "active"
@@ -222,12 +224,9 @@ class HandoffOps:
                 f"engine_type {core.args.engine_type.value} can't reserve a destination; "
                 "use engine_type vllm."
             )
-        state = core.accept(request, max_output=request.num_output_tokens)
-        try:
-            self._check_fits(state)
-        except RequestError:
-            del core.requests[state.request_id]
-            raise
+        state = core.new_state(request, max_output=request.num_output_tokens)
+        self._check_fits(state)
+        core.register(state)
         state.destination_of = handoff_id
         self._destinations[handoff_id] = state
         self._states[handoff_id] = DestinationState.PENDING
