@@ -1,6 +1,4 @@
 from __future__ import annotations
-
-import asyncio
 from typing import Any
 
 import pytest
@@ -141,13 +139,11 @@ def test_adapters_in_use_are_labels_of_lora_info() -> None:
         body = chat(max_tokens=400, ignore_eos=True, stream=True, model="sql")
         streams = [client.open("POST", "/v1/chat/completions", body) for _ in range(2)]
         await streams[0].wait_for_bodies(3)
-        while len(app.dispatcher) < len(streams):
-            await asyncio.sleep(0)
         samples = await scrape(client)
         for stream in streams:
             stream.hang_up()
             await stream.finished()
         return [dict(labels) for name, labels in samples if name == "vllm:lora_requests_info"]
 
-    (labels,) = served(test, enable_lora=True, max_loras=2, max_num_seqs=1, speedup_ratio=50.0)
+    (labels,) = served(test, enable_lora=True, max_loras=2, max_num_seqs=1)
     assert labels == {"max_lora": "2", "running_lora_adapters": "sql", "waiting_lora_adapters": "sql"}
