@@ -60,9 +60,11 @@ class Router:
             return
         query = scope.get("query_string", b"").decode("latin-1")
         path: str = scope["path"]
+        # As the client wrote it: unescaped, a / or ? in an id would change its meaning.
+        target = scope["raw_path"].decode("latin-1")
         request = ProxyRequest(
             method=scope["method"],
-            target=path + (f"?{query}" if query else ""),
+            target=target + (f"?{query}" if query else ""),
             headers=list(scope["headers"]),
             body=body,
             disaggregate=scope["method"] == "POST" and path in _DISAGGREGATED,

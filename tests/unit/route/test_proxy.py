@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -102,7 +103,8 @@ class World:
         scope = {
             "type": "http",
             "method": "POST",
-            "path": path,
+            "path": unquote(path),
+            "raw_path": path.encode(),
             "query_string": b"",
             "headers": headers or [],
         }
@@ -300,6 +302,13 @@ def test_body_that_is_no_object_is_left_to_the_decode_server_to_refuse(body: byt
     world = World(d=lambda request: httpx.Response(400, json={"error": {"message": "bad"}}))
     asyncio.run(world.ask(body))
     assert (world.status, world.calls) == (400, ["dcompletions"])
+
+
+@pytest.mark.parametrize("path", ["/v1/models/a%2Fb%3Fc", "/v1/models/a%01b", "/v1/models/%C3%BC"])
+def test_escaped_path_arrives_as_the_client_wrote_it(path: str) -> None:
+    world = World()
+    asyncio.run(world.ask({}, path=path))
+    assert [request.url.raw_path for request in world.seen] == [path.encode()]
 
 
 def test_other_paths_go_to_a_decode_server_as_they_are() -> None:
