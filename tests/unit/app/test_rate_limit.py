@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import ApiError
-from app.rate_limit import RateLimiter, duration_text
+from app.rate_limit import RateLimiter, api_key_of, duration_text
 from app.state import AppState
 from tests.harness.asgi_stream import AsgiClient
 from tests.unit.app.serving_fixtures import chat, served
@@ -109,3 +109,11 @@ def test_without_limits_no_header_is_sent() -> None:
         return (await client.post(PATH, chat(max_tokens=1))).headers
 
     assert not [name for name in served(test) if name.startswith("x-ratelimit")]
+
+
+def test_long_keys_are_told_apart_but_not_kept() -> None:
+    one, other = b"Bearer " + b"a" * 5000, b"Bearer " + b"a" * 4999 + b"b"
+    names = {api_key_of({b"authorization": key}) for key in (one, other)}
+    assert len(names) == 2
+    assert max(map(len, names)) < 300
+    assert api_key_of({b"x-api-key": b"short"}) == b"short"
