@@ -1,1 +1,1 @@
-"""The /admin routes of their own: event streams."""
+"""The /admin routes: event streams, settings that change while the server runs, handoff commands."""

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import orjson
 
+from app.admin.event_ring import EventRing, Gap
 from app.dispatch import EngineObserver
-from app.event_ring import EventRing, Gap
 from mocker_core.events import (
     BlocksCleared,
     BlocksRemoved,

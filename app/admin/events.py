@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, Depends, Header, Query, Request
 from sse_starlette import EventSourceResponse
 
+from app.admin.event_ring import EventRing
 from app.admin.event_streams import EventStreams, fpm_body, kv_body, lifecycle_body, sse_records
 from app.errors import bad_request
-from app.event_ring import EventRing
 from app.ops.metrics_json import add_section
 from app.state import AppState
 

@@ -1,1 +1,1 @@
-"""Service routes: health, version, load and the metrics as JSON."""
+"""Service routes: health, sleep and cache, adapters, tokenize, /docs and the metrics as JSON."""

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.admin.event_ring import EventRing
 from app.admin.event_streams import KV_BLOCKS_KEPT, KV_EVENTS_KEPT, EventStreams, sse_records
-from app.event_ring import EventRing
 from app.factory import create_app
 from app.settings import ServeSettings
 from mocker_core.events import (

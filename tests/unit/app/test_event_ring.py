@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.event_ring import EventRing, Gap
+from app.admin.event_ring import EventRing, Gap
 
 
 def filled(count: int, *, capacity: int = 4, first_id: int = 1) -> EventRing[str]:
