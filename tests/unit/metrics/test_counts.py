@@ -1,4 +1,6 @@
 from __future__ import annotations
+
+import asyncio
 from typing import Any
 
 import pytest
@@ -145,5 +147,5 @@ def test_adapters_in_use_are_labels_of_lora_info() -> None:
             await stream.finished()
         return [dict(labels) for name, labels in samples if name == "vllm:lora_requests_info"]
 
-    (labels,) = served(test, enable_lora=True, max_loras=2, max_num_seqs=1)
+    (labels,) = served(test, enable_lora=True, max_loras=2, max_num_seqs=1, speedup_ratio=1.0)
     assert labels == {"max_lora": "2", "running_lora_adapters": "sql", "waiting_lora_adapters": "sql"}
