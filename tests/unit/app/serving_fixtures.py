@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from app.factory import MockerApp, create_app
 from app.settings import ServeSettings
 from app.state import AppState
+from mocker_core.metrics import MockerMetrics
 from tests.harness.asgi_stream import AsgiClient, serving
 
 T = TypeVar("T")
@@ -32,10 +33,7 @@ def served(test: Callable[[AsgiClient, AppState], Awaitable[T]], **settings: Any
             await settle(state)
             assert len(state.dispatcher) == 0
             assert state.load == 0
-            for rank in range(state.engine.args.dp_size):
-                metrics = state.engine.metrics(rank)
-                assert metrics.active_decode_blocks == 0
-                assert metrics.running_requests == metrics.waiting_requests == 0
+            assert not any(map(_is_busy, _metrics(state)))
         return result
 
     return asyncio.run(main())
@@ -44,9 +42,16 @@ def served(test: Callable[[AsgiClient, AppState], Awaitable[T]], **settings: Any
 async def settle(state: AppState) -> None:
     """Let the engine's loops reach their next boundary."""
     async with asyncio.timeout(20):
-        ranks = range(state.engine.args.dp_size)
-        while any(state.engine.metrics(rank).active_decode_blocks for rank in ranks):  # noqa: ASYNC110 # no event
+        while any(map(_is_busy, _metrics(state))):  # noqa: ASYNC110 # no event
             await asyncio.sleep(0.001)
+
+
+def _metrics(state: AppState) -> list[MockerMetrics]:
+    return [state.engine.metrics(rank) for rank in range(state.engine.args.dp_size)]
+
+
+def _is_busy(metrics: MockerMetrics) -> bool:
+    return bool(metrics.active_decode_blocks or metrics.running_requests or metrics.waiting_requests)
 
 
 def chat(content: str = "Hello there", **more: Any) -> dict[str, Any]:
