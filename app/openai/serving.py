@@ -163,7 +163,17 @@ async def tokenised(encode: Callable[[], T], text_chars: int) -> T:
 def plan_limit(
     state: AppState, prompt_tokens: int, max_tokens: int | None, param: str, default: int | None = None
 ) -> int:
-    """How many tokens the answer may have. Raises ApiError 400 if prompt and answer exceed the context."""
+    """How many tokens the answer may have. Raises ApiError 400 if prompt and answer exceed the context,
+    or if no pass could ever compute the prompt: it would wait for ever, and all others behind it."""
+    args = state.engine.args
+    if not args.enable_chunked_prefill and args.worker_type != "decode":
+        budget = args.max_num_batched_tokens
+        if budget is not None and prompt_tokens > budget:
+            raise bad_request(
+                f"The {param} has {prompt_tokens} tokens, but without chunked prefill at most {budget} fit "
+                "in a pass; start the server with --enable-chunked-prefill or more --max-num-batched-tokens.",
+                param,
+            )
     limit = state.max_model_len
     if max_tokens is not None:
         if prompt_tokens + max_tokens > limit or prompt_tokens >= limit:

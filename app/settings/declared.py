@@ -72,7 +72,7 @@ class ServeSettings:
         None,
         "tiktoken:ENCODING or the path of a local tokenizer.json. Default: the built-in tokenizer.",
     )
-    chat_template: str | None = _vllm(None, "Path of a chat template, or the template itself.")
+    chat_template: str | None = _vllm(None, "Accepted; prompts always have the built-in template.")
     tool_call_parser: str | None = _vllm(None, "Accepted; tool calls always have OpenAI's shape.")
     enable_auto_tool_choice: bool = _vllm(False, "Accepted; tool_choice auto always works here.")
     reasoning_parser: str | None = _vllm(None, "Any name turns on reasoning_content in answers.")

@@ -19,7 +19,7 @@ from mocker_core.events import OutputSignal
 from mocker_core.request import DirectRequest, RequestId
 from tests.harness.asgi_stream import AsgiClient, Exchange, serving
 from tests.harness.scripted_engine import ScriptedEngine, State
-from tests.unit.app.serving_fixtures import chat
+from tests.unit.app.serving_fixtures import chat, served
 
 PATH = "/v1/chat/completions"
 
@@ -348,3 +348,17 @@ def test_an_id_that_the_engine_still_holds_is_replaced() -> None:
         assert got.json()["id"] == "chatcmpl-a"
 
     scripted(test)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings"])
+def test_a_prompt_that_no_pass_can_hold_is_refused_instead_of_waiting_for_ever(path: str) -> None:
+    name = "prompt" if path == "/v1/completions" else "input"
+
+    async def test(client: AsgiClient, state: AppState) -> None:
+        fits = await client.post(path, {name: list(range(8))})
+        assert fits.status == 200, fits.body
+        refused = await client.post(path, {name: list(range(9))})
+        assert refused.status == 400
+        assert "without chunked prefill at most 8 fit" in refused.json()["error"]["message"]
+
+    served(test, max_num_batched_tokens=8, enable_chunked_prefill=False)
