@@ -6,6 +6,7 @@ Owns uvicorn's configuration and the end of open streams at shutdown. Heavy impo
 from __future__ import annotations
 
 import gc
+import logging
 import socket
 import time
 from types import FrameType
@@ -15,6 +16,8 @@ import uvicorn
 
 from app.factory import MockerApp, create_app
 from app.settings import ServeSettings
+
+logger = logging.getLogger("mocker.serve")
 
 # How long open streams may go on after the signal to stop. Then they end with an error record.
 _GRACE_S = 2.0
@@ -31,6 +34,13 @@ class MockerServer(uvicorn.Server):
         self._app = app
         self._grace_s = grace_s
         self._hurry = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; then say in one line what is served and where to look."""
+        await super().startup(sockets)
+        if self.started and self.servers:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            logger.info(ready_line(self._app.state.mocker.settings, port))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal gives open streams their grace time, the second one ends it."""
@@ -63,6 +73,18 @@ def run(settings: ServeSettings) -> int:
     _calm_garbage_collector()
     server.run()
     return 0 if server.started else 1
+
+
+def ready_line(settings: ServeSettings, port: int) -> str:
+    """What is served, at which speed, and the page to look at."""
+    args = settings.engine_args()
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
+    scheme = "https" if settings.ssl_certfile else "http"
+    return (
+        f"Serving {', '.join(settings.model_names)}: a simulated {args.engine_type.value} engine "
+        f"({args.worker_type.value}, {args.num_gpu_blocks} KV blocks of {args.block_size} tokens, "
+        f"speed-up {args.speedup_ratio:g}). Watch it at {scheme}://{host}:{port}/dashboard"
+    )
 
 
 def _calm_garbage_collector() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from app.dashboard.assemble import dashboard_page
+from app.errors import ApiError
 
 router = APIRouter(tags=["Admin"])
 
@@ -22,3 +23,11 @@ async def dashboard() -> HTMLResponse:
         "Referrer-Policy": "no-referrer",
     }
     return HTMLResponse(page.body, headers=headers)
+
+
+@router.get("/", include_in_schema=False)
+async def root(request: Request) -> RedirectResponse:
+    """A person who opens the server's address sees the dashboard; a program gets vLLM's 404."""
+    if "text/html" not in request.headers.get("accept", ""):
+        raise ApiError(404, "There is no route GET /.")
+    return RedirectResponse("dashboard", status_code=307)
