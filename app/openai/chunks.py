@@ -5,7 +5,7 @@ Owns the field order and the difference of the wire profiles in a chunk. Must no
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 from msgspec import Struct
@@ -38,12 +38,6 @@ class Envelope(Struct, frozen=True, kw_only=True):
     def usage_record(self, usage: bytes) -> bytes:
         """The chunk without choices that carries the usage."""
         return self.head() + b'],"usage":' + usage + b"}\n\n"
-
-
-def with_field(record: bytes, name: str, value: Any) -> bytes:
-    """A record with one more field at the end of its object."""
-    body = record.removesuffix(b"}\n\n")
-    return body + b"," + orjson.dumps(name) + b":" + orjson.dumps(value) + b"}\n\n"
 
 
 class ChoiceChunks:
