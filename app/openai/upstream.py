@@ -14,9 +14,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from app.content.recording import (
     ChunkClock,
@@ -36,6 +34,9 @@ from app.settings import ServeSettings
 from app.state import AppState
 from app.stream_response import HotResponse, Receive, Scope, Send
 from mocker_core.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import httpx
 
 logger = logging.getLogger("mocker.content")
 
@@ -83,6 +84,8 @@ class RecordEndpoint(_Upstream):
         headers = [(name, value) for name, value in edge.incoming.items() if name not in _NOT_SENT]
         headers.append((b"accept-encoding", b"identity"))
         clock = ChunkClock(time.perf_counter())
+        import httpx  # slow to import, and this mode is rare
+
         try:
             request = self._client.build_request("POST", self._path, content=body, headers=headers)
             answer = await self._client.send(request, stream=True)
@@ -166,6 +169,8 @@ def upstream_endpoints(state: AppState, paths: list[str]) -> dict[str, _Upstream
     file = Path(settings.content_path or "")
     paths = [path for path in paths if path not in _OWN_PATHS]
     if settings.content == "record":
+        import httpx
+
         client = httpx.AsyncClient(
             base_url=(settings.upstream or "").rstrip("/").removesuffix("/v1"), timeout=600.0
         )

@@ -11,8 +11,6 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from jsonschema import Draft202012Validator
-
 from app.text.schema.errors import DeadEndError, SchemaError
 from app.text.schema.flatten import Flattener
 from app.text.schema.instances import Builder, to_json
@@ -56,6 +54,8 @@ class CompiledSchema:
             self._schema = normalise(schema)
         except RecursionError:
             raise SchemaError("The JSON Schema is nested too deeply.") from None
+        from jsonschema import Draft202012Validator  # slow to import, and most servers see no schema
+
         self._validator = Draft202012Validator(self._schema)
         self._flattener = Flattener(self._schema)
 

@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError as LibrarySchemaError
-
 from app.text.schema.errors import SchemaError
 from app.text.schema.regex_text import compile_pattern
 
@@ -35,6 +32,10 @@ def normalise(schema: Any) -> dict[str, Any] | bool:
     found: dict[str, Any] = rewriter.schema(schema, "#", 0)
     rewriter.resolve_refs(found)
     _refuse_loops(found, rewriter.nodes)
+    # Slow to import, and most servers see no schema.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError as LibrarySchemaError
+
     try:
         Draft202012Validator.check_schema(found)
     except LibrarySchemaError as error:
