@@ -279,7 +279,11 @@ async def _start_engine(state: AppState) -> None:
         logger.exception("The engine did not start.")
 
 
-def _answer_error(request: Request, exc: Exception) -> Response:
+async def _answer_error(request: Request, exc: Exception) -> Response:
+    return _error_response(request, exc)
+
+
+def _error_response(request: Request, exc: Exception) -> Response:
     state: AppState = request.app.state.mocker
     error = from_exception(exc)
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
@@ -287,7 +291,7 @@ def _answer_error(request: Request, exc: Exception) -> Response:
     return Response(body, error.status, headers=error.headers, media_type="application/json")
 
 
-def _answer_http_error(request: Request, exc: Exception) -> Response:
+async def _answer_http_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
     if exc.status_code == 404 and exc.detail == "Not Found":
         detail = f"There is no route {request.method} {request.url.path}."
@@ -297,12 +301,12 @@ def _answer_http_error(request: Request, exc: Exception) -> Response:
         detail = str(exc.detail)
     error = http_status_error(exc.status_code, detail)
     error.headers.update(exc.headers or {})
-    return _answer_error(request, error)
+    return _error_response(request, error)
 
 
-def _answer_validation(request: Request, exc: Exception) -> Response:
+async def _answer_validation(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, RequestValidationError)
     first = exc.errors()[0]
     where = [str(part) for part in first["loc"]]
     param = ".".join(where[1:] if where[:1] in (["body"], ["query"], ["path"]) else where) or None
-    return _answer_error(request, schema_error(f"{param or 'The request'}: {first['msg']}.", param))
+    return _error_response(request, schema_error(f"{param or 'The request'}: {first['msg']}.", param))

@@ -115,7 +115,8 @@ class AppState:
         return int(self.settings.max_body_mb * 1e6)
 
 
-def get_state(request: Request) -> AppState:
+# Dependencies are coroutines, or FastAPI runs them in a thread, which a busy event loop starves of the GIL.
+async def get_state(request: Request) -> AppState:
     state: AppState = request.app.state.mocker
     return state
 

@@ -48,7 +48,7 @@ def event_streams(request: Request) -> EventStreams:
     return streams
 
 
-def _reading_place(
+async def _reading_place(
     last_event_id: Annotated[
         str | None,
         Header(description="Go on after this id; `last_event_id` in the query says the same."),

@@ -145,7 +145,7 @@ def pd_service(state: AppState) -> PdService:
     return service
 
 
-def _pd_of_request(state: State) -> PdService:
+async def _pd_of_request(state: State) -> PdService:
     return pd_service(state)
 
 
