@@ -16,6 +16,7 @@ import uvicorn
 
 from app.factory import MockerApp, create_app
 from app.settings import ServeSettings
+from mocker_core.errors import ArgumentError
 
 logger = logging.getLogger("mocker.serve")
 
@@ -67,7 +68,8 @@ class MockerServer(uvicorn.Server):
 
 
 def run(settings: ServeSettings) -> int:
-    """Serve until a signal comes; the process's exit status."""
+    """Serve until a signal comes; the process's exit status. Raises ArgumentError if it can't listen."""
+    _check_address(settings)
     app = create_app(settings)
     server = MockerServer(server_config(settings, app), app)
     _calm_garbage_collector()
@@ -75,15 +77,30 @@ def run(settings: ServeSettings) -> int:
     return 0 if server.started else 1
 
 
+def _check_address(settings: ServeSettings) -> None:
+    """uvicorn would tell a taken port only after its start-up, and without a remedy."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            raise ArgumentError(
+                f"can't listen on {settings.host} port {settings.port}: {error.strerror}; stop what uses it, "
+                "or choose others with --host and --port."
+            ) from None
+
+
 def ready_line(settings: ServeSettings, port: int) -> str:
-    """What is served, at which speed, and the page to look at."""
+    """What is served, at which speed, to whom, and the page to look at."""
     args = settings.engine_args()
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
     scheme = "https" if settings.ssl_certfile else "http"
+    keys = f"{len(settings.api_key)} API keys" if settings.api_key else "no API key"
     return (
         f"Serving {', '.join(settings.model_names)}: a simulated {args.engine_type.value} engine "
         f"({args.worker_type.value}, {args.num_gpu_blocks} KV blocks of {args.block_size} tokens, "
-        f"speed-up {args.speedup_ratio:g}). Watch it at {scheme}://{host}:{port}/dashboard"
+        f"speed-up {args.speedup_ratio:g}), with {keys}. Watch it at {scheme}://{host}:{port}/dashboard"
     )
 
 

@@ -111,6 +111,12 @@ def _build(
     on_pass: PassObserver,
 ) -> OfflineReplay:
     if options.prefill_engine_args is None and options.decode_engine_args is None:
+        if options.num_prefill_workers != 1 or options.num_decode_workers != 1:
+            raise ArgumentError(
+                "--num-prefill-workers and --num-decode-workers are for prefill and decode pools; give "
+                "--prefill-engine-args and --decode-engine-args too ({} for the defaults), or use "
+                "--num-workers."
+            )
         return OfflineReplay(
             trace,
             MockEngineArgs.from_mapping(_engine_args("--engine-args", options.engine_args)),

@@ -230,6 +230,10 @@ class ServeSettings:
             raise ArgumentError(f"--content {self.content} needs --content-path.")
         if self.content == "record" and self.upstream is None:
             raise ArgumentError("--content record needs --upstream, the base URL of the server to record.")
+        if self.upstream is not None and not self.upstream.startswith(("http://", "https://")):
+            raise ArgumentError(
+                f"--upstream is {self.upstream!r}; it must be a URL such as https://api.example.com/v1."
+            )
         if self.output_length_max is not None and self.output_length_max < self.output_length_min:
             raise ArgumentError(
                 f"--output-length-max is {self.output_length_max}; it must be at least --output-length-min, "

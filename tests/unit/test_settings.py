@@ -268,6 +268,7 @@ def test_a_flag_is_either_modelled_or_ignored() -> None:
         (["--ssl-keyfile", "k"], "--ssl-certfile"),
         (["--content", "dataset"], "--content-path"),
         (["--content", "record", "--content-path", "p"], "--upstream"),
+        (["--upstream", "notaurl"], "must be a URL such as"),
         (["--output-length-min", "9", "--output-length-max", "8"], "at least"),
         (["--timing-model", "{}"], "timing_model"),
         (["--kv-transfer-config", "[1]"], "JSON object"),

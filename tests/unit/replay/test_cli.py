@@ -119,6 +119,7 @@ def test_itl_percentiles_are_over_single_gaps(tmp_path: Path) -> None:
         (["--num-workers", "0"], "num_workers is 0"),
         (["--trace-block-size", "0"], "trace block size is 0"),
         (["--prefill-engine-args", "{}", "--num-workers", "2"], "use --prefill-engine-args"),
+        (["--num-prefill-workers", "2"], "give --prefill-engine-args and --decode-engine-args too"),
         (["--prefill-engine-args", '{"block_size": 4}'], "block_size is 4 for prefill and 64 for decode"),
         (
             ["--engine-args", '{"enable_chunked_prefill": false, "max_num_batched_tokens": 2}'],
