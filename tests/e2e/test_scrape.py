@@ -85,11 +85,11 @@ class Clients:
         self.note(httpx.Response(200, content=lines[-1].removeprefix("data: ")).json()["usage"])
 
 
-async def scrape_until(http: httpx.AsyncClient, done: asyncio.Event) -> tuple[int, int]:
-    """Scrape again and again; no counter may fall. Returns how often, and the most preemptions seen."""
+async def scrape_until(http: httpx.AsyncClient, done: asyncio.Event) -> None:
+    """Scrape again and again, at least twice; no counter may fall."""
     before: Samples = {}
     scrapes = 0
-    while not done.is_set():
+    while not done.is_set() or scrapes < 2:
         samples, rising = parse((await http.get("/metrics")).text)
         for key, value in before.items():
             if key[0] in rising:
@@ -99,7 +99,6 @@ async def scrape_until(http: httpx.AsyncClient, done: asyncio.Event) -> tuple[in
         before = samples
         scrapes += 1
         await asyncio.sleep(0.02)
-    return scrapes, int(total(before, "vllm:num_preemptions_total"))
 
 
 async def run_mix(url: str) -> tuple[Clients, Samples, list[dict[str, Any]]]:
@@ -110,9 +109,8 @@ async def run_mix(url: str) -> tuple[Clients, Samples, list[dict[str, Any]]]:
         await asyncio.gather(*(clients.send(index, rng) for index in range(200)))
         samples = await settled(http)
         done.set()
-        scrapes, preemptions = await scraper
-        assert scrapes > 3
-        assert preemptions > 0
+        await scraper
+        assert total(samples, "vllm:num_preemptions_total") > 0
         left = [(await http.get(f"/admin/requests/{name}")).json() for name in clients.left]
         return clients, samples, left
 
