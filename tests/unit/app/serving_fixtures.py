@@ -11,6 +11,7 @@ from app.settings import ServeSettings
 from app.state import AppState
 from mocker_core.metrics import MockerMetrics
 from tests.harness.asgi_stream import AsgiClient, serving
+from tests.harness.scripted_engine import ScriptedEngine
 
 T = TypeVar("T")
 
@@ -57,3 +58,20 @@ def _is_busy(metrics: MockerMetrics) -> bool:
 def chat(content: str = "Hello there", **more: Any) -> dict[str, Any]:
     """A chat body of one user message."""
     return {"messages": [{"role": "user", "content": content}], **more}
+
+
+ScriptedTest = Callable[[AsgiClient, ScriptedEngine, AppState], Awaitable[None]]
+
+
+def scripted(test: ScriptedTest, **settings: Any) -> None:
+    """Run a test against a server whose engine only does what the test says; no request may be left."""
+
+    async def main() -> None:
+        engine = ScriptedEngine()
+        app = create_app(ServeSettings(**settings), engine=engine.bind)  # type: ignore[arg-type]
+        async with serving(app) as client:
+            await test(client, engine, app.state.mocker)
+            assert len(app.state.mocker.dispatcher) == 0
+            assert app.state.mocker.load == 0
+
+    asyncio.run(main())

@@ -16,8 +16,7 @@ from app.openai.blocks import Block
 from app.state import AppState
 from tests.harness.asgi_stream import AsgiClient
 from tests.unit.app.event_records import kinds, read_events
-from tests.unit.app.serving_fixtures import served
-from tests.unit.app.test_responses_background import scripted
+from tests.unit.app.serving_fixtures import scripted, served
 
 PATH = "/v1/messages"
 SCHEMA = {

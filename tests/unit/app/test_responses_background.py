@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from app.factory import create_app
 from app.openai.responses.store import response_store
-from app.settings import ServeSettings
 from app.state import AppState
 from mocker_core.events import OutputSignal
-from tests.harness.asgi_stream import AsgiClient, Exchange, serving
+from tests.harness.asgi_stream import AsgiClient, Exchange
 from tests.harness.scripted_engine import ScriptedEngine
 from tests.unit.app.event_records import kinds, read_events
+from tests.unit.app.serving_fixtures import scripted
 
 PATH = "/v1/responses"
 OPENING = ["response.created", "response.queued", "response.in_progress"]
-
-Test = Callable[[AsgiClient, ScriptedEngine, AppState], Awaitable[None]]
-
-
-def scripted(test: Test, **settings: Any) -> None:
-    async def main() -> None:
-        engine = ScriptedEngine()
-        app = create_app(ServeSettings(**settings), engine=engine.bind)  # type: ignore[arg-type]
-        async with serving(app) as client:
-            await test(client, engine, app.state.mocker)
-            assert len(app.state.mocker.dispatcher) == 0
-            assert app.state.mocker.load == 0
-
-    asyncio.run(main())
 
 
 def ask(**more: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,23 +18,9 @@ from mocker_core.events import OutputSignal
 from mocker_core.request import DirectRequest, RequestId
 from tests.harness.asgi_stream import AsgiClient, Exchange, serving
 from tests.harness.scripted_engine import ScriptedEngine, State
-from tests.unit.app.serving_fixtures import chat, served
+from tests.unit.app.serving_fixtures import chat, scripted, served
 
 PATH = "/v1/chat/completions"
-
-Test = Callable[[AsgiClient, ScriptedEngine, AppState], Awaitable[None]]
-
-
-def scripted(test: Test, **settings: Any) -> None:
-    async def main() -> None:
-        engine = ScriptedEngine()
-        app = create_app(ServeSettings(**settings), engine=engine.bind)  # type: ignore[arg-type]
-        async with serving(app) as client:
-            await test(client, engine, app.state.mocker)
-            assert len(app.state.mocker.dispatcher) == 0
-            assert app.state.mocker.load == 0
-
-    asyncio.run(main())
 
 
 async def submitted(engine: ScriptedEngine, count: int) -> None:

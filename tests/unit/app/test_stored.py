@@ -10,8 +10,7 @@ from app.openai.bounded_store import BoundedStore
 from app.openai.stored.store import chat_store
 from app.state import AppState
 from tests.harness.asgi_stream import AsgiClient
-from tests.unit.app.serving_fixtures import chat, served
-from tests.unit.app.test_responses_background import scripted
+from tests.unit.app.serving_fixtures import chat, scripted, served
 
 PATH = "/v1/chat/completions"
 
